@@ -1,0 +1,379 @@
+"""Every public exception of lionstate and every bounded reason code.
+
+    StateError                                 HTTP  exit
+    ├ InvalidInputError (ValueError)            400   2
+    │   └ ArtifactPathError
+    ├ NotFoundError (LookupError)               404   4
+    ├ ConflictError                             409   1
+    │   ├ UniqueConflictError  ForeignKeyError  TransitionRejectedError  OwnershipConflictError
+    │   ├ NestedWriteError  PhaseConflictError
+    │   └ VersionRaceError (RuntimeError)
+    ├ ProgressionError                          409   1
+    │   ├ ProgressionBlockedError  MalformedCollectionError
+    │   └ ParityError  PrefixGapError  StaleCursorError
+    ├ OverloadedError                           503   9   outcome: not written
+    ├ DeadlineExceededError                     504   5   outcome: not written
+    ├ BackendError                              500   1
+    │   ├ BackendBusyError  BackendUnavailableError
+    │   └ OutcomeUnknownError
+    ├ SchemaError                               503   3
+    │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
+    │   └ TwoSqliteLibrariesError
+    ├ ClosedError                               503   1
+    └ DaemonError                               -     9   raised by StateClient only
+        └ DaemonUnreachableError  WireError
+
+A class has exactly one ``code``: the code of the HTTP problem document and of the metric label.
+An exception's docstring is its default message.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+__all__ = [
+    "ArtifactPathError",
+    "BackendBusyError",
+    "BackendError",
+    "BackendUnavailableError",
+    "BlockedCode",
+    "ClosedError",
+    "ConflictError",
+    "DaemonError",
+    "DaemonUnreachableError",
+    "DeadlineExceededError",
+    "ForeignKeyError",
+    "ForeignLineageError",
+    "HeldReason",
+    "InvalidInputError",
+    "MalformedCollectionError",
+    "NestedWriteError",
+    "NotFoundError",
+    "OutcomeUnknownError",
+    "OverloadedError",
+    "OwnershipConflictError",
+    "ParityError",
+    "PhaseConflictError",
+    "PrefixGapError",
+    "ProgressionBlockedError",
+    "ProgressionError",
+    "SchemaError",
+    "SchemaTooNewError",
+    "StaleCursorError",
+    "StateError",
+    "TransitionRejectedError",
+    "TwoSqliteLibrariesError",
+    "UniqueConflictError",
+    "UnrecognizedStoreError",
+    "VersionRaceError",
+    "WireError",
+    "error_from_code",
+]
+
+
+class BlockedCode(StrEnum):
+    """Why a progression is ``blocked``: a closed set, stored in ``blocked_reason`` (ADR-0117 D3, D5)."""
+
+    MALFORMED_JSON = "malformed_json"
+    NOT_ARRAY = "not_array"
+    NON_STRING = "non_string"
+    NUL_IN_ID = "nul_in_id"
+    LONE_SURROGATE = "lone_surrogate"
+    ID_TOO_LONG = "id_too_long"
+    NOT_TEXT = "not_text"
+    COUNT_MISMATCH = "count_mismatch"
+    DIGEST_MISMATCH = "digest_mismatch"
+    ORDINAL_MISMATCH = "ordinal_mismatch"
+    ALLOCATOR_MISMATCH = "allocator_mismatch"
+    ORDINAL_COLLISION = "ordinal_collision"
+    FOREIGN_WRITE = "foreign_write"
+    ORPHAN_ITEMS = "orphan_items"
+    DELETING = "deleting"
+
+
+class HeldReason(StrEnum):
+    """Why automatic work waits for a progression without blocking it: a closed set."""
+
+    FOREIGN_WRITER = "foreign_writer"
+    VERIFY_OVER_BUDGET = "verify_over_budget"
+    FENCE_MISSING = "fence_missing"
+    OPERATOR = "operator"
+
+
+class StateError(Exception):
+    """The store could not do what was asked."""
+
+    code: ClassVar[str] = "state_error"
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None, *, retry_after_seconds: float | None = None) -> None:
+        """Build the error.
+
+        Args:
+            message: Codes and counts, never message content; the class docstring when absent.
+            retry_after_seconds: When trying again makes sense; None if that is not known.
+        """
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
+
+
+class InvalidInputError(StateError, ValueError):
+    """An argument is not acceptable; nothing was changed."""
+
+    code = "invalid_input"
+    http_status = 400
+    exit_code = 2
+
+
+class ArtifactPathError(InvalidInputError):
+    """An artifact contract or one of its paths is not acceptable (ADR-0055 D5)."""
+
+    code = "artifact_path"
+
+
+class NotFoundError(StateError, LookupError):
+    """The row does not exist."""
+
+    code = "not_found"
+    http_status = 404
+    exit_code = 4
+
+
+class ConflictError(StateError):
+    """The request contradicts what the store holds; nothing was changed."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class UniqueConflictError(ConflictError):
+    """A row with this key exists already."""
+
+    code = "unique_conflict"
+
+
+class ForeignKeyError(ConflictError):
+    """A referenced row does not exist, or rows still refer to this one."""
+
+    code = "foreign_key"
+
+
+class TransitionRejectedError(ConflictError):
+    """The status is terminal and the change was not an audited override."""
+
+    code = "transition_rejected"
+
+
+class OwnershipConflictError(ConflictError):
+    """Another owner holds this."""
+
+    code = "ownership_conflict"
+    exit_code = 10
+
+
+class NestedWriteError(ConflictError):
+    """A facade call was made by the task that holds the write transaction."""
+
+    code = "nested_write"
+
+
+class PhaseConflictError(ConflictError):
+    """The operation does not apply in this phase."""
+
+    code = "phase_conflict"
+    exit_code = 7
+
+
+class VersionRaceError(ConflictError, RuntimeError):
+    """Another writer took the next version every time it was tried."""
+
+    code = "version_race"
+
+
+class ProgressionError(StateError):
+    """The progression cannot serve the request."""
+
+    code = "progression_error"
+    http_status = 409
+
+
+class ProgressionBlockedError(ProgressionError):
+    """The progression is blocked and has no trustworthy source for this request."""
+
+    code = "progression_blocked"
+    exit_code = 8
+
+    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
+        """Build the error.
+
+        Args:
+            message: As for StateError.
+            reason: The bounded blocked code, if one is recorded.
+        """
+        self.reason = reason
+        super().__init__(message or (f"progression is blocked: {reason}" if reason else None))
+
+
+class MalformedCollectionError(ProgressionError):
+    """The stored collection is not a JSON array."""
+
+    code = "malformed_collection"
+
+    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
+        """Build the error.
+
+        Args:
+            message: As for StateError.
+            reason: The verdict of the strict decoder, one of BlockedCode.
+        """
+        self.reason = reason
+        super().__init__(message or (f"the stored collection is not readable: {reason}" if reason else None))
+
+
+class ParityError(ProgressionError):
+    """The two representations of a progression differ."""
+
+    code = "parity"
+    exit_code = 6
+
+
+class PrefixGapError(ProgressionError):
+    """The frozen prefix and the relational tail do not meet."""
+
+    code = "prefix_gap"
+
+
+class StaleCursorError(ProgressionError):
+    """The progression was replaced since the cursor was taken."""
+
+    code = "stale_cursor"
+
+
+class OverloadedError(StateError):
+    """The write queue is full; nothing was written."""
+
+    code = "overloaded"
+    http_status = 503
+    exit_code = 9
+    retryable = True
+
+
+class DeadlineExceededError(StateError):
+    """The deadline passed before the write was started; nothing was written."""
+
+    code = "deadline_exceeded"
+    http_status = 504
+    exit_code = 5
+    retryable = True
+
+
+class BackendError(StateError):
+    """The database refused or failed."""
+
+    code = "backend"
+
+
+class BackendBusyError(BackendError):
+    """The database stayed locked for the whole wait; nothing was written."""
+
+    code = "backend_busy"
+    http_status = 503
+    exit_code = 5
+    retryable = True
+
+
+class BackendUnavailableError(BackendError):
+    """The database cannot be reached or cannot store; nothing was written."""
+
+    code = "backend_unavailable"
+    http_status = 503
+    exit_code = 4
+    retryable = True
+
+
+class OutcomeUnknownError(BackendError):
+    """The commit was sent and its result is not known: the write may or may not be there."""
+
+    code = "outcome_unknown"
+    exit_code = 11
+
+
+class SchemaError(StateError):
+    """The store's schema is not one that this version works on; nothing was changed."""
+
+    code = "schema"
+    http_status = 503
+    exit_code = 3
+
+
+class SchemaTooNewError(SchemaError):
+    """The store was written by a newer version; nothing was changed."""
+
+    code = "schema_too_new"
+
+
+class ForeignLineageError(SchemaError):
+    """The store belongs to another application; nothing was changed."""
+
+    code = "foreign_lineage"
+
+
+class UnrecognizedStoreError(SchemaError):
+    """The file or database is not a store that lionstate knows; nothing was changed."""
+
+    code = "unrecognized_store"
+
+
+class TwoSqliteLibrariesError(SchemaError):
+    """Two SQLite libraries would open one file in one process, which loses commits."""
+
+    code = "two_sqlite_libraries"
+
+
+class ClosedError(StateError):
+    """The store is not open."""
+
+    code = "closed"
+    http_status = 503
+
+
+class DaemonError(StateError):
+    """The daemon could not be used."""
+
+    code = "daemon"
+    exit_code = 9
+
+
+class DaemonUnreachableError(DaemonError):
+    """No daemon answers at this address."""
+
+    code = "daemon_unreachable"
+    retryable = True
+
+
+class WireError(DaemonError):
+    """The daemon's answer could not be understood."""
+
+    code = "wire"
+
+
+def _tree(cls: type[StateError]) -> list[type[StateError]]:
+    return [cls, *(found for child in cls.__subclasses__() for found in _tree(child))]
+
+
+def error_from_code(code: str, message: str, *, reason: str | None = None) -> StateError:
+    """Build the exception that a bounded ``code`` names; StateError for an unknown one.
+
+    Args:
+        code: The ``code`` of a problem document.
+        message: What the exception says.
+        reason: The blocked code, for the classes that carry one.
+    """
+    cls = {found.code: found for found in _tree(StateError)}.get(code, StateError)
+    error = cls(message)
+    if reason is not None and isinstance(error, (ProgressionBlockedError, MalformedCollectionError)):
+        error.reason = reason
+    return error
