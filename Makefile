@@ -1,0 +1,104 @@
+# Everything runs inside .venv, which `install` makes and every other target brings up to date by itself.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# Workers of the test run; `make test JOBS=0` runs everything in one process.
+JOBS ?= auto
+# More arguments for pytest, e.g. `make test ARGS="-k fence -x"`.
+ARGS ?=
+PYTEST := $(BIN)/python -m pytest
+# A module stays in one worker, so that what its tests share is set up once.
+SPREAD := -n $(JOBS) --dist loadscope
+# Tiers with a target of their own: they measure, run for minutes, or want the built wheel.
+APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel
+
+# Runs one tier, and says so when it has no tests instead of passing.
+define tier
+	@test -n "$$(find tests/$(1) -name 'test_*.py' 2>/dev/null)" || \
+		{ echo "make $@: there are no tests in tests/$(1)" >&2; exit 1; }
+	$(PYTEST) tests/$(1) $(2) $(ARGS)
+endef
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench soak explore \
+	cov build check-wheel clean ci
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## make .venv with the package, the daemon and the tools
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[daemon,dev]'
+	@touch $@
+
+fmt: $(STAMP) ## format the code and sort its imports
+	$(BIN)/ruff check --select I --fix --quiet .
+	$(BIN)/ruff format .
+
+format-check: $(STAMP) ## fail if `make fmt` would change anything
+	$(BIN)/ruff format --check .
+
+lint: $(STAMP) ## ruff's rules
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy, strict, for both packages and the typed tests
+	$(BIN)/mypy
+	$(BIN)/mypy tests/typechecks tests/support tests/conftest.py
+
+imports: $(STAMP) ## the rooms import downward only
+	$(BIN)/lint-imports
+
+test: $(STAMP) ## all tests but bench, soak and explore
+	$(PYTEST) tests $(APART) $(SPREAD) $(ARGS)
+
+test-pg: $(STAMP) ## only what needs a PostgreSQL server
+	$(PYTEST) tests $(APART) $(SPREAD) -m postgresql $(ARGS)
+
+faults: $(STAMP) ## crash points, disk faults, lost connections
+	$(call tier,faults,$(SPREAD))
+
+plans: $(STAMP) ## query plans and statement budgets
+	$(call tier,plans,$(SPREAD))
+
+e2e: $(STAMP) ## the real processes
+	$(call tier,e2e)
+
+bench: $(STAMP) ## the latency gates; run it on a quiet machine
+	$(call tier,bench,--timeout=0 -s)
+
+soak: $(STAMP) ## the runs of minutes
+	$(call tier,soak,--timeout=0 -s)
+
+explore: $(STAMP) ## random histories until one fails or the time is over
+	$(call tier,explore,--timeout=0 -s)
+
+cov: $(STAMP) ## the tests of `make test`, with coverage
+	$(PYTEST) tests $(APART) $(SPREAD) --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
+
+build: $(STAMP) ## sdist and wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# The tests are copied away, so that nothing but the wheel can answer `import lionstate`.
+check-wheel: build ## install the wheel into a fresh environment and run tests/e2e with it
+	rm -rf build/wheel
+	mkdir -p build/wheel
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		"$$(echo dist/lionstate-*.whl)[daemon,test]"
+	cp -r tests pyproject.toml build/wheel/
+	cd build/wheel && venv/bin/python -m pytest tests/wheel $$(test ! -d tests/e2e || echo tests/e2e)
+
+clean: ## remove what was built or cached; .venv stays
+	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
+
+# `run`, `demo` and `demo-lionagi` go here.
+
+ci: format-check lint types imports cov check-wheel ## what CI runs
