@@ -1,0 +1,48 @@
+"""Fixtures of every tier: the event loop and the PostgreSQL servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.postgres import PostgresServer, PostgresUnavailableError
+
+_SERVERS = {"postgres_15": 15, "postgres_18": 18}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes a server, so that `-m postgresql` finds it."""
+    for item in items:
+        if not _SERVERS.keys().isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.postgresql)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """asyncio, the only loop that lionstate supports."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_15() -> Iterator[PostgresServer]:
+    """A PostgreSQL 15 of this test process."""
+    yield from _server(15)
+
+
+@pytest.fixture(scope="session")
+def postgres_18() -> Iterator[PostgresServer]:
+    """A PostgreSQL 18 of this test process."""
+    yield from _server(18)
+
+
+def _server(version: int) -> Iterator[PostgresServer]:
+    try:
+        server = PostgresServer.start(version)
+    except PostgresUnavailableError as exc:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{exc}, and CI=true asks for it")
+        pytest.skip(str(exc))
+    yield server
+    server.stop()
