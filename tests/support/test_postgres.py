@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,8 +109,8 @@ async def test_creates_and_drops_databases(version: int, request: pytest.Fixture
         await _fetch(dsn, "SELECT 1")
 
 
-async def test_serves_the_unix_socket(version: int, own_base: None) -> None:
-    server = PostgresServer.start(version)
+async def test_serves_the_unix_socket(postgres_18: PostgresServer, own_base: None) -> None:
+    server = PostgresServer.start(18)
     try:
         assert await _fetch(server.dsn(), "SELECT inet_server_addr()") is not None
         if len(str(server.directory)) < 80:
@@ -119,8 +120,10 @@ async def test_serves_the_unix_socket(version: int, own_base: None) -> None:
 
 
 @pytest.mark.parametrize(("durable", "expected"), [(False, "off"), (True, "on")])
-async def test_durability_and_options(durable: bool, expected: str, version: int, own_base: None) -> None:
-    server = PostgresServer.start(version, durable=durable, options=["lock_timeout=321ms"])
+async def test_durability_and_options(
+    durable: bool, expected: str, postgres_18: PostgresServer, own_base: None
+) -> None:
+    server = PostgresServer.start(18, durable=durable, options=["lock_timeout=321ms"])
     try:
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
             assert expected == await _fetch(server.dsn(), f"SHOW {name}")
@@ -129,8 +132,8 @@ async def test_durability_and_options(durable: bool, expected: str, version: int
         server.stop()
 
 
-async def test_crash_keeps_what_was_committed(version: int, own_base: None) -> None:
-    server = PostgresServer.start(version, durable=True)
+async def test_crash_keeps_what_was_committed(postgres_18: PostgresServer, own_base: None) -> None:
+    server = PostgresServer.start(18, durable=True)
     try:
         server.execute("CREATE TABLE kept (n int)")
         server.crash()
@@ -165,10 +168,10 @@ def test_no_server_outlives_its_starter(number: signal.Signals, version: int, ow
     assert not directory.exists(), "the next start removes what the killed one left"
 
 
-def test_sweep_spares_a_server_in_use(version: int, own_base: None) -> None:
-    process, pid, directory = _start_elsewhere(version)
+def test_sweep_spares_a_server_in_use(postgres_18: PostgresServer, own_base: None) -> None:
+    process, pid, directory = _start_elsewhere(18)
 
-    PostgresServer.start(version).stop()
+    PostgresServer.start(18).stop()
     assert _is_running(pid)
     assert directory.exists()
 
@@ -177,12 +180,12 @@ def test_sweep_spares_a_server_in_use(version: int, own_base: None) -> None:
     assert not directory.exists()
 
 
-def test_a_thread_may_not_start_one(version: int, own_base: None) -> None:
+def test_a_thread_may_not_start_one(postgres_18: PostgresServer, own_base: None) -> None:
     caught: list[BaseException] = []
 
     def start() -> None:
         try:
-            PostgresServer.start(version)
+            PostgresServer.start(18)
         except RuntimeError as exc:
             caught.append(exc)
 
@@ -193,9 +196,9 @@ def test_a_thread_may_not_start_one(version: int, own_base: None) -> None:
     assert ["main thread" in str(exc) for exc in caught] == [True]
 
 
-def test_a_failed_start_shows_the_log(version: int, own_base: None) -> None:
+def test_a_failed_start_shows_the_log(postgres_18: PostgresServer, own_base: None) -> None:
     with pytest.raises(RuntimeError, match="no_such_setting"):
-        PostgresServer.start(version, options=["no_such_setting=1"])
+        PostgresServer.start(18, options=["no_such_setting=1"])
 
 
 def test_missing_version_is_named() -> None:
@@ -204,34 +207,34 @@ def test_missing_version_is_named() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
-async def test_copies_binaries_the_account_may_not_read(
-    own_base: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_copies_binaries_the_account_may_not_read(
+    postgres_18: PostgresServer, own_base: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        binaries = postgres._find_binaries(18)
-    except PostgresUnavailableError as exc:
-        pytest.skip(str(exc))
+    install = postgres._find_binaries(18).parent
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
-    hidden = private / "pginstall"
-    subprocess.run(["cp", "-r", str(binaries.parent), str(hidden)], check=True)
-    monkeypatch.setenv(postgres.BIN_VARIABLE, str(hidden / "bin"))
+    hidden = private / install.parent.name / install.name
+    shutil.copytree(install, hidden, symlinks=True)
+    libraries = install.parent.with_suffix(".libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, private / libraries.name)
+    monkeypatch.setattr(postgres, "_candidates", lambda: iter([hidden / "bin"]))
 
     server = PostgresServer.start(18)
     try:
-        assert 1 == await _fetch(server.dsn(), "SELECT 1")
+        server.execute("SELECT 1")
     finally:
         server.stop()
 
 
 async def test_takes_the_server_the_environment_names(
-    version: int, own_base: None, monkeypatch: pytest.MonkeyPatch
+    postgres_18: PostgresServer, own_base: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = PostgresServer.start(version)
+    other = PostgresServer.start(18)
     try:
         monkeypatch.setenv(postgres.DSN_VARIABLE, other.dsn())
         postgres._existing_server.cache_clear()
-        borrowed = PostgresServer.start(version)
+        borrowed = PostgresServer.start(18)
         assert not borrowed.owned
         assert other.dsn("x") == borrowed.dsn("x")
         borrowed.stop()
