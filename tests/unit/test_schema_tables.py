@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import IntegrityError
 
 from lionstate.schema import OWN_TABLES, RECORD_TABLES, metadata
 
@@ -148,6 +149,77 @@ def indexes(conn: Connection, table: str) -> dict[str, Any]:
     """Name → unique, origin, partial, keys with direction, and the predicate as spelled."""
     found = {}
     for _, name, unique, origin, partial in pragma(conn, "index_list", table):
+        keys = [(column, desc) for _, _, column, desc, _, key in pragma(conn, "index_xinfo", name) if key]
+        sql = conn.execute(text("SELECT sql FROM sqlite_master WHERE name = :name"), {"name": name}).scalar()
+        found[name] = (unique, origin, partial, keys, sql.partition(" WHERE ")[2] if sql else "")
+    return found
+
+
+def foreign_keys(conn: Connection, table: str) -> list[Any]:
+    return sorted(row[2:] for row in pragma(conn, "foreign_key_list", table))
+
+
+def clauses(create: str) -> list[str]:
+    return sorted(line.strip().rstrip(", ") for line in create.splitlines())
+
+
+def test_columns_of_the_28_tables() -> None:
+    assert COLUMNS == {table.name: " ".join(table.columns.keys()) for table in RECORD_TABLES}
+
+
+def test_columns_of_the_own_tables() -> None:
+    assert OWN_COLUMNS == {table.name: " ".join(table.columns.keys()) for table in OWN_TABLES}
+
+
+def test_every_table_is_in_one_group() -> None:
+    assert set(metadata.tables) == {table.name for table in (*RECORD_TABLES, *OWN_TABLES)}
+
+
+def test_create_all_changes_nothing_in_a_real_store(real: Connection) -> None:
+    before = objects(real)
+    metadata.create_all(real, tables=RECORD_TABLES)
+    assert before == objects(real)
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_columns_equal_a_real_store(real: Connection, fresh: Connection, table: str) -> None:
+    assert pragma(real, "table_xinfo", table) == pragma(fresh, "table_xinfo", table)
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_indexes_equal_a_real_store(real: Connection, fresh: Connection, table: str) -> None:
+    assert indexes(real, table) == indexes(fresh, table)
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_foreign_keys_equal_a_real_store(real: Connection, fresh: Connection, table: str) -> None:
+    assert foreign_keys(real, table) == foreign_keys(fresh, table)
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_create_text_equals_a_real_store(real: Connection, fresh: Connection, table: str) -> None:
+    """CHECKs included, the order of table constraints aside; definitions have two kinds here (ADR-0055 D2)."""
+    query = text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name")
+    expected, actual = (conn.execute(query, {"name": table}).scalar_one() for conn in (real, fresh))
+    if table == "definitions":
+        expected = expected.replace("('agent','playbook','skill')", "('agent','playbook')")
+    assert clauses(expected) == clauses(actual)
+
+
+def test_definitions_take_two_kinds(fresh: Connection) -> None:
+    insert = "INSERT INTO definitions VALUES (?, ?, 'n', 'p', 'c', 1, 0.0, NULL)"
+    fresh.exec_driver_sql(insert, ("a", "agent"))
+    fresh.exec_driver_sql(insert, ("b", "playbook"))
+    with pytest.raises(IntegrityError, match="ck_definitions_kind"):
+        fresh.exec_driver_sql(insert, ("c", "skill"))
+
+
+def test_own_tables() -> None:
+    engine = create_engine("sqlite://")
+    with engine.begin() as conn:
+        metadata.create_all(conn)
+        listed = {row[1]: row for row in conn.exec_driver_sql("PRAGMA table_list")}
+        assert 1 == listed["progression_items"][4]  # WITHOUT ROWID
         # The primary key completes an index of a WITHOUT ROWID table, so only the first two keys are ours.
         items = indexes(conn, "progression_items")["idx_progression_items_message"]
         assert [("progression_id", 0), ("message_id", 0)] == items[3][:2]
