@@ -103,8 +103,8 @@ OWN_COLUMNS = {
     "progression_items": "progression_id ordinal message_id",
     "progression_storage_state": (
         "progression_id phase source_count backfill_next next_ordinal frozen_count source_digest "
-        "items_digest blocked_reason updated_at cutover_at authority generation compat_read replacing text_bytes "
-        "text_sha256 last_xact held_reason held_detail verify_misses shadow_rows"
+        "items_digest blocked_reason updated_at cutover_at authority generation compat_read replacing "
+        "text_bytes text_sha256 last_xact held_reason held_detail verify_misses shadow_rows"
     ),
     "progression_sizes": "progression_id bytes items measured_at",
     "progression_activity": "progression_id appends updated_at",
@@ -198,7 +198,7 @@ def test_foreign_keys_equal_a_real_store(real: Connection, fresh: Connection, ta
 
 @pytest.mark.parametrize("table", COLUMNS)
 def test_create_text_equals_a_real_store(real: Connection, fresh: Connection, table: str) -> None:
-    """CHECKs included, the order of table constraints aside; definitions have two kinds here (ADR-0055 D2)."""
+    """CHECKs included, the order of constraints aside; definitions have two kinds here (ADR-0055 D2)."""
     query = text("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = :name")
     expected, actual = (conn.execute(query, {"name": table}).scalar_one() for conn in (real, fresh))
     if table == "definitions":
