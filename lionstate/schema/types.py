@@ -1,0 +1,90 @@
+"""Column types that differ between the databases: JSON values and seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from sqlalchemy import JSON, REAL, Dialect, Double
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+__all__ = ["Json", "Seconds", "decode_json", "encode_json"]
+
+
+def _encode_special(value: object) -> str:
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"a value of type {type(value).__name__} cannot be stored as JSON")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Escaping to ASCII is what LionAGI does, and keeps a lone surrogate storable in UTF-8.
+_encoder: Final = json.JSONEncoder(allow_nan=False, default=_encode_special)
+_decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def encode_json(value: object) -> str:
+    """Encode a value for a JSON column; None becomes the text `null`, a UUID its text.
+
+    Raises:
+        ValueError: The value holds inf or nan, or refers to itself.
+        TypeError: The value holds something that JSON has no form for.
+    """
+    return _encoder.encode(value)
+
+
+def decode_json(stored: Any) -> Any:
+    """Decode what a JSON column of SQLite holds.
+
+    Text that is not JSON comes back as stored. A number comes back as it is: the declared type JSON gives the
+    column numeric affinity, so SQLite keeps the text `5` as the integer 5.
+    """
+    if not isinstance(stored, str):
+        return stored
+    try:
+        return _decoder.decode(stored)
+    except (ValueError, RecursionError):
+        return stored
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON column that yields decoded Python values and binds None as JSON `null`.
+
+    Decoded exactly once: where the driver decodes (PostgreSQL), its value is final, so a text that holds JSON
+    stays text; elsewhere `decode_json` applies. SQL NULL reads as None as well; only `IS NULL` tells the two
+    apart.
+
+    Contract: ADR-0055 D1 (documented decoder).
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def __init__(self, *, none_as_null: bool = False) -> None:
+        """Build the type.
+
+        Args:
+            none_as_null: Bind None as SQL NULL instead of JSON `null`.
+        """
+        super().__init__(none_as_null=none_as_null)
+        self.none_as_null = none_as_null
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str | None]:
+        """Return the encoder; the engine's own serializer would let inf and nan through."""
+        if self.none_as_null:
+            return lambda value: None if value is None else encode_json(value)
+        return encode_json
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        """Return the decoder, or None where the driver has decoded already."""
+        native = self.impl_instance.dialect_impl(dialect).result_processor(dialect, coltype)
+        return None if native is None else decode_json
+
+
+# 8 bytes on both databases: PostgreSQL's REAL has 4, which is minutes off for an epoch time.
+Seconds: Final[TypeEngine[float]] = Double().with_variant(REAL(), "sqlite")
