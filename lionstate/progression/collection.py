@@ -124,8 +124,8 @@ def appended_tail(old_text: str, new_text: str) -> list[str] | None:
         old_text: A text that was proved readable.
         new_text: What the column holds now.
     Returns:
-        [] for equal texts; the ids, at most 1,000, when the new text is exactly what `append_text` makes of the
-        old one; else None, which says nothing about the values: the texts may still mean the same.
+        [] for equal texts; the ids, at most 1,000, when the new text is exactly what `append_text` makes of
+        the old one; else None, which says nothing about the values: the texts may still mean the same.
 
     Cost: one comparison of memory, under 2 ms for 4 MB, and the parse of the tail.
     Contract: decision 7 ("or that text with own appends at its end, at most 1,000").
@@ -169,7 +169,9 @@ def is_valid_new_id(message_id: object) -> bool:
 
 
 def check_new_id(message_id: object) -> None:
-    """Refuse an id that may not be written newly; membership is tested before, so stored ids of any shape retry.
+    """Refuse an id that may not be written newly.
+
+    To be called after the membership test, so that the retry of a stored id is a no-op whatever its shape.
 
     Raises:
         InvalidInputError: See `is_valid_new_id`; the message never holds the id.
@@ -223,9 +225,10 @@ def prepare(collection: Iterable[str] | None) -> PreparedCollection:
     if isinstance(collection, (str, bytes)):
         raise InvalidInputError("a collection is a sequence of message ids, not one text")
     try:
-        ids = tuple(collection or ())
+        given = iter(() if collection is None else collection)
     except TypeError:
         raise InvalidInputError("a collection is a sequence of message ids") from None
+    ids = tuple(given)
     _check_new_ids(ids)
     text = encode(ids)
     encoded = text.encode()
@@ -235,8 +238,9 @@ def prepare(collection: Iterable[str] | None) -> PreparedCollection:
 class ParsedCollection:
     """A parsed collection kept between appends: the text, its elements, and their set for membership.
 
-    It has one owner, the cache, and is valid for exactly the text it came from. `extended` hands its contents over
-    to the successor and leaves it spent, so that an append does not copy what grows with history.
+    It has one owner, the cache, and is valid for exactly the text it came from. `extended` hands its
+    contents over to the successor and leaves it spent, so that an append does not copy what grows with
+    history.
     """
 
     __slots__ = ("_elements", "_members", "text")

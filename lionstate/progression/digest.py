@@ -59,7 +59,7 @@ class Digest:
         Raises:
             InvalidInputError: An id is not text, or holds a lone surrogate and so has no UTF-8 form.
 
-        Cost: linear, about 3 ms for 100,000 ids of one length and 20 ms for mixed ones; memory one slice.
+        Cost: linear, about 10 ms for 100,000 ids of one length and 20 ms for mixed ones; memory one slice.
         """
         if isinstance(ids, (str, bytes)):
             raise InvalidInputError("a digest is over a sequence of message ids, not over one text")
@@ -68,8 +68,9 @@ class Digest:
                 self._hash.update(_frames(batch))
             except (TypeError, UnicodeEncodeError):
                 # `from None`: the encoder's message quotes the id.
+                last = self._count + len(batch) - 1
                 raise InvalidInputError(
-                    f"a message id among positions {self._count} to {self._count + len(batch) - 1} has no UTF-8 form"
+                    f"a message id among positions {self._count} to {last} has no UTF-8 form"
                 ) from None
             self._count += len(batch)
 

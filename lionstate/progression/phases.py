@@ -55,8 +55,8 @@ class ReadSource(StrEnum):
 class AppendTarget(StrEnum):
     """What an append writes.
 
-    ``dual`` adds the item only if the JSON was appended to; ``refused`` raises ProgressionBlockedError; ``noop``
-    succeeds without a write, as for a missing progression.
+    ``dual`` adds the item only if the JSON was appended to; ``refused`` raises ProgressionBlockedError;
+    ``noop`` succeeds without a write, as for a missing progression.
     """
 
     JSON = "json"
@@ -89,8 +89,8 @@ def read_source(
     Args:
         phase: Phase of the state row; None when there is none (and no item rows: those fail closed before).
         authority: Authority of the state row; None means the one that the phase implies, ``none`` if blocked.
-        compat: The progression's own switch or the global one. Only heeded when the items are the authority, and
-            not turned off by a block.
+        compat: The progression's own switch or the global one. Only heeded when the items are the authority,
+            and not turned off by a block.
         reason: The recorded blocked code, only heeded while blocked.
 
     Contract: ADR-0117 D4.
@@ -138,6 +138,6 @@ def append_target(
 def new_generation() -> int:
     """Draw a generation: a random number of 63 bits, above 0.
 
-    Never a counter: a counter that a restored or deleted row resets would repeat, and a stale cursor would fit.
+    Never a counter: one that a restored or deleted row resets would repeat, and a stale cursor would fit.
     """
     return secrets.randbelow(2**63 - 1) + 1

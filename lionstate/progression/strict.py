@@ -1,7 +1,7 @@
 """The strict verdict on a collection: is this value an RFC 8259 array of strings that may be migrated?
 
-Decides admission and nothing else; the same value has the same verdict on both backends and every SQLite version,
-because no database function is asked. `decode_again` is the second, independent decoder of the proofs.
+Decides admission and nothing else. No database function is asked, so a value has the same verdict on both
+backends and every SQLite version. `decode_again` is the second, independent decoder of the proofs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lionstate.progression.digest import digest_of
 __all__ = ["POSTGRESQL_MAX_ID_BYTES", "Verdict", "decode_again", "strict_verdict"]
 
 POSTGRESQL_MAX_ID_BYTES = 2_000
-"""The longest existing id that migrates there (its B-tree refuses rows of about 2,700 bytes); SQLite has no limit."""
+"""The longest existing id that migrates there: its B-tree refuses rows of about 2,700 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ _decode = json.JSONDecoder(
 def strict_verdict(value: object) -> Verdict:
     """Judge a value as it came out of the column.
 
-    Of several codes the first of this order counts: not_text, malformed_json, not_array, non_string, nul_in_id,
-    lone_surrogate. ``id_too_long`` depends on the backend: `Verdict.code_for`.
+    Of several codes the first of this order counts: not_text, malformed_json, not_array, non_string,
+    nul_in_id, lone_surrogate. ``id_too_long`` depends on the backend: `Verdict.code_for`.
 
     Cost: linear, about 25 ms for 100,000 ids of 32 characters. The decoding is one call that holds the GIL.
     Contract: ADR-0117 D3 (admission step 2); decisions 9 and 15.
