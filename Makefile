@@ -101,4 +101,5 @@ clean: ## remove what was built or cached; .venv stays
 
 # `run`, `demo` and `demo-lionagi` go here.
 
-ci: format-check lint types imports cov check-wheel ## what CI runs
+# The whole suite comes last, so that its closing line is the last one.
+ci: format-check lint types imports check-wheel cov ## what CI runs

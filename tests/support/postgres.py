@@ -36,7 +36,7 @@ from typing import IO, Any, TypeVar
 import asyncpg
 from sqlalchemy.engine import URL, make_url
 
-__all__ = ["PostgresServer", "PostgresUnavailableError"]
+__all__ = ["PostgresServer", "PostgresUnavailableError", "command_line"]
 
 R = TypeVar("R")
 
@@ -382,15 +382,22 @@ def _end_leftover(directory: Path) -> None:
     """End a server that outlived its starter, where the system has no death signal to do it."""
     try:
         pid = int((directory / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
-        arguments = subprocess.run(
-            ["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
-        ).stdout
+        # The number may be another program's by now.
+        if str(directory) in command_line(pid):
+            os.kill(pid, signal.SIGQUIT)
     except (OSError, ValueError):
         return
-    # The number may be another program's by now.
-    if str(directory) in arguments:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGQUIT)
+
+
+def command_line(pid: int) -> str:
+    """What a process was started with; empty when it has ended, waited for or not."""
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+        except OSError:
+            return ""
+    command = ["ps", "-o", "args=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _lock(path: Path) -> IO[bytes]:

@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -40,18 +42,18 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def own_base(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base directory of this test, so that a sweep meets only what the test left."""
-    base = tmp_path_factory.mktemp("pg")
-    for folder in (base, *base.parents):
-        if folder.stat().st_uid == os.geteuid() and folder != Path(folder.anchor):
-            folder.chmod(folder.stat().st_mode | 0o011)
-        if folder.name.startswith("pytest-of-"):
-            break
-    monkeypatch.setenv("TMPDIR", str(base))
-    monkeypatch.setattr("tempfile.tempdir", str(base))
-    # A start takes the server that the environment names; these tests are about the others.
-    monkeypatch.delenv(postgres.DSN_VARIABLE, raising=False)
+def own_base(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A base directory of this test, so that a sweep meets only what the test left.
+
+    Not below pytest's own: every other run of the same user closes that to the account of the servers.
+    """
+    with tempfile.TemporaryDirectory(prefix="lionstate-launcher-") as base:
+        Path(base).chmod(0o755)
+        monkeypatch.setenv("TMPDIR", base)
+        monkeypatch.setattr("tempfile.tempdir", base)
+        # A start takes the server that the environment names; these tests are about the others.
+        monkeypatch.delenv(postgres.DSN_VARIABLE, raising=False)
+        yield
 
 
 async def _fetch(dsn: str, query: str) -> object:
@@ -63,11 +65,8 @@ async def _fetch(dsn: str, query: str) -> object:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not waited for does not."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return bool(state) and not state.startswith("Z")
+    """Whether the server runs; one that ended and was not waited for does not."""
+    return "postgres" in postgres.command_line(pid)
 
 
 def _wait_until_gone(pid: int) -> None:
