@@ -1,3 +1,9 @@
 """A typed async store for agent runtimes: sessions, branches, messages and ordered progressions."""
 
+from __future__ import annotations
+
+from lionstate.db import StateDB
+
+__all__ = ["StateDB", "__version__"]
+
 __version__ = "0.1.0"

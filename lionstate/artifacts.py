@@ -130,9 +130,7 @@ def _entries(contract: object) -> list[dict[str, Any]]:
 def _check_entry(position: int, entry: dict[str, Any], known_ids: set[str]) -> None:
     artifact_id, path = entry.get("id"), entry.get("path")
     if not isinstance(artifact_id, str) or _ID.fullmatch(artifact_id) is None:
-        raise ArtifactPathError(
-            f"artifact contract: entry {position} needs an id of letters, digits, '_' and '-'"
-        )
+        raise ArtifactPathError(f"artifact contract: entry {position} needs an id of letters, digits, '_' and '-'")
     if artifact_id in known_ids:
         raise ArtifactPathError(f"artifact contract: duplicate id {artifact_id}")
     known_ids.add(artifact_id)
@@ -296,8 +294,7 @@ def missing_artifact_summary(missing: Iterable[Mapping[str, Any]]) -> str:
 def missing_artifact_evidence(missing: Iterable[Mapping[str, Any]]) -> list[MissingEvidence]:
     """Give the missing entries as evidence references; the label is the path, ``""`` when there is none."""
     return [
-        {"kind": "expected_artifact", "id": entry.get("id", ""), "label": entry.get("path") or ""}
-        for entry in missing
+        {"kind": "expected_artifact", "id": entry.get("id", ""), "label": entry.get("path") or ""} for entry in missing
     ]
 
 
@@ -322,11 +319,7 @@ def stale_artifact_markers(
     if not artifacts_root or not isinstance(verification, Mapping):
         return None
     checked_at, produced = verification.get("checked_at"), verification.get("produced")
-    if (
-        isinstance(checked_at, bool)
-        or not isinstance(checked_at, (int, float))
-        or not isinstance(produced, list)
-    ):
+    if isinstance(checked_at, bool) or not isinstance(checked_at, (int, float)) or not isinstance(produced, list):
         return None
     root = _real_root(artifacts_root)
     changed: list[str] = []

@@ -83,9 +83,7 @@ session_controls = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
-    Column(
-        "verb", Text, one_of("ck_session_controls_verb", "verb", "pause resume message stop"), nullable=False
-    ),
+    Column("verb", Text, one_of("ck_session_controls_verb", "verb", "pause resume message stop"), nullable=False),
     Column("payload", Json),
     Column("created_at", Float, nullable=False),
     Column("applied_at", Float),

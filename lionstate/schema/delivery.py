@@ -21,9 +21,7 @@ dispatch_outbox = Table(
     Column(
         "status",
         Text,
-        one_of(
-            "ck_dispatch_outbox_status", "status", "pending delivering delivered acked dead_letter expired"
-        ),
+        one_of("ck_dispatch_outbox_status", "status", "pending delivering delivered acked dead_letter expired"),
         nullable=False,
         server_default="pending",
     ),
@@ -39,7 +37,5 @@ dispatch_outbox = Table(
     Column("expires_at", Float),
     Column("updated_at", Float),
     index("idx_dispatch_outbox_dedup", "dedup_key", where="dedup_key IS NOT NULL", unique=True),
-    index(
-        "idx_dispatch_outbox_due", "status", "next_attempt_at", where="status IN ('pending', 'delivering')"
-    ),
+    index("idx_dispatch_outbox_due", "status", "next_attempt_at", where="status IN ('pending', 'delivering')"),
 )

@@ -79,9 +79,7 @@ def inspect_store(conn: Connection, /) -> StoreKind:
     if schema_meta.name not in names:
         unknown = names - LIONAGI_TABLE_NAMES
         if unknown and not schema_dialect(conn).shares_database:
-            raise UnrecognizedStoreError(
-                f"no schema_meta, and {len(unknown)} tables that no LionAGI store has"
-            )
+            raise UnrecognizedStoreError(f"no schema_meta, and {len(unknown)} tables that no LionAGI store has")
         return StoreKind.NEW
     meta = _read_meta(conn)
     _check_own_version(meta.get(OWN_VERSION_KEY))
@@ -95,9 +93,7 @@ def _kind_of_lineage(meta: dict[str, object], *, has_sessions: bool) -> StoreKin
     if lineage is not None and lineage != LIONAGI_LINEAGE:
         raise ForeignLineageError("schema_meta.lineage names another application; nothing was changed")
     if version is not None and version > LIONAGI_VERSION:
-        raise SchemaTooNewError(
-            f"schema version {version} is newer than {LIONAGI_VERSION}; nothing was changed"
-        )
+        raise SchemaTooNewError(f"schema version {version} is newer than {LIONAGI_VERSION}; nothing was changed")
     if lineage is None and not (version and has_sessions):
         raise UnrecognizedStoreError("schema_meta has neither a lineage nor the version of a LionAGI store")
     return StoreKind.LIONAGI
@@ -110,9 +106,7 @@ def _check_own_version(stored: object) -> None:
     if not version:
         raise UnrecognizedStoreError(f"schema_meta.{OWN_VERSION_KEY} is not a version")
     if version > OWN_SCHEMA_VERSION:
-        raise SchemaTooNewError(
-            f"{OWN_VERSION_KEY} {version} is newer than {OWN_SCHEMA_VERSION}; nothing was changed"
-        )
+        raise SchemaTooNewError(f"{OWN_VERSION_KEY} {version} is newer than {OWN_SCHEMA_VERSION}; nothing was changed")
 
 
 def _number(stored: object) -> int | None:
@@ -158,6 +152,4 @@ def refuse_other_shapes(conn: Connection, /, tables: Iterable[Table]) -> None:
         found = {column["name"] for column in inspect(conn).get_columns(table.name)}
         missing = [column.name for column in table.columns if column.name not in found]
         if missing:
-            raise UnrecognizedStoreError(
-                f"table {table.name} exists without the columns {', '.join(missing)}"
-            )
+            raise UnrecognizedStoreError(f"table {table.name} exists without the columns {', '.join(missing)}")

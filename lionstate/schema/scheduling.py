@@ -82,9 +82,7 @@ schedules = Table(
     Column("predispatch_refusal_event", Text),
     Column("predispatch_refusal_count", Integer, nullable=False, server_default="0"),
     Column("spec_version", Text),
-    Column(
-        "managed_by", Text, one_of("ck_schedules_managed_by", "managed_by", "cli declaration", or_null=True)
-    ),
+    Column("managed_by", Text, one_of("ck_schedules_managed_by", "managed_by", "cli declaration", or_null=True)),
     Column("owner_key", Text),
     Column("authored_spec", Json),
     Column("resolved_target", Json),

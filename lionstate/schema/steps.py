@@ -159,9 +159,7 @@ def _seed_message_types(conn: Connection, /) -> None:
 
 def _ids_behind(conn: Connection, /) -> bool:
     # Asked of the catalogue first: a store of an older release may lack the table.
-    return (
-        inspect(conn).has_table(message_types.name) and schema_dialect(conn).message_type_ids_behind(conn) > 0
-    )
+    return inspect(conn).has_table(message_types.name) and schema_dialect(conn).message_type_ids_behind(conn) > 0
 
 
 def record_normalized_default(

@@ -100,9 +100,7 @@ class PostgresServer:
         except BaseException:
             instance.remove()
             raise
-        return cls(
-            version, URL.create("postgresql", "postgres", host="127.0.0.1", port=instance.port), instance
-        )
+        return cls(version, URL.create("postgresql", "postgres", host="127.0.0.1", port=instance.port), instance)
 
     @property
     def owned(self) -> bool:

@@ -78,9 +78,7 @@ class TestPaths:
         found.write_bytes(b"x")
 
         assert str(found) == resolve_artifact_path(path, artifacts_root=str(root))
-        assert [{"id": "a", "path": normalised, "size": 1, "present": True}] == verify(root, entry(path))[
-            "produced"
-        ]
+        assert [{"id": "a", "path": normalised, "size": 1, "present": True}] == verify(root, entry(path))["produced"]
 
     def test_escape_through_a_symlink(self, root: Path) -> None:
         (root.parent / "root-twin").mkdir()

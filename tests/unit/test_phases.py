@@ -34,10 +34,7 @@ TABLE = [
             (Phase.BLOCKED, None, code, "closed", "closed", "refused"),
         )
     ],
-    *[
-        (Phase.BLOCKED, authority, "deleting", "missing", "missing", "noop")
-        for authority in (NONE, JSON, ITEMS, None)
-    ],
+    *[(Phase.BLOCKED, authority, "deleting", "missing", "missing", "noop") for authority in (NONE, JSON, ITEMS, None)],
     # A row that contradicts itself is trusted for nothing.
     *[(Phase.JSON, authority, None, "closed", "closed", "refused") for authority in (ITEMS, NONE)],
     *[(Phase.DUAL, authority, None, "closed", "closed", "refused") for authority in (ITEMS, NONE)],

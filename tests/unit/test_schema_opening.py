@@ -66,9 +66,7 @@ def set_meta(conn: Connection, **rows: str | None) -> None:
 
 
 def objects(conn: Connection) -> list[Any]:
-    return [
-        tuple(row) for row in conn.execute(text("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"))
-    ]
+    return [tuple(row) for row in conn.execute(text("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"))]
 
 
 def dump(conn: Connection) -> list[str]:

@@ -135,9 +135,7 @@ def fresh() -> Iterator[Connection]:
 
 
 def objects(conn: Connection) -> list[Any]:
-    rows = conn.execute(
-        text("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master ORDER BY type, name")
-    )
+    rows = conn.execute(text("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master ORDER BY type, name"))
     return [tuple(row) for row in rows]
 
 

@@ -74,9 +74,7 @@ def test_none_is_json_null_and_left_out_is_sql_null(conn: Connection) -> None:
     conn.execute(insert(messages).values(id="absent", **row))
     conn.execute(insert(messages).values(id="null", node_metadata=null(), **row))
     found = conn.execute(text("SELECT id, content, node_metadata FROM messages ORDER BY id")).all()
-    assert [("absent", "null", None), ("bound", "null", "null"), ("null", "null", None)] == [
-        *map(tuple, found)
-    ]
+    assert [("absent", "null", None), ("bound", "null", "null"), ("null", "null", None)] == [*map(tuple, found)]
     assert [None, None, None] == conn.execute(select(messages.c.node_metadata)).scalars().all()
     conn.execute(update(messages).values(node_metadata=None))
     assert 3 == conn.execute(text("SELECT count(*) FROM messages WHERE node_metadata = 'null'")).scalar_one()
@@ -95,9 +93,7 @@ def test_none_in_executemany(conn: Connection) -> None:
         for i, value in enumerate([None, {"a": 1}])
     ]
     conn.execute(insert(messages), rows)
-    assert ["null", '{"a": 1}'] == conn.execute(
-        text("SELECT content FROM messages ORDER BY id")
-    ).scalars().all()
+    assert ["null", '{"a": 1}'] == conn.execute(text("SELECT content FROM messages ORDER BY id")).scalars().all()
 
 
 def test_resume_packet_binds_none_as_sql_null(conn: Connection) -> None:

@@ -125,9 +125,7 @@ class TestStrict:
             ('{"a":', "", "}", "malformed_json"),
         ],
     )
-    def test_depth_does_not_change_the_verdict(
-        self, depth: int, begin: str, middle: str, end: str, code: str
-    ) -> None:
+    def test_depth_does_not_change_the_verdict(self, depth: int, begin: str, middle: str, end: str, code: str) -> None:
         text = f" {begin * depth}{middle}{end * depth} "
 
         assert code == strict_verdict(text).code

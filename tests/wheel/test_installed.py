@@ -34,9 +34,7 @@ def test_shared_files_are_installed(folder: str) -> None:
 
 def test_nothing_else_is_at_the_top() -> None:
     files = importlib.metadata.files("lionstate") or []
-    tops = {
-        file.parts[0] for file in files if file.parts[0] != ".." and not file.parts[0].endswith(".dist-info")
-    }
+    tops = {file.parts[0] for file in files if file.parts[0] != ".." and not file.parts[0].endswith(".dist-info")}
 
     assert {"lionstate", "lionstated"} == tops
 

@@ -1,0 +1,116 @@
+"""What a database must be able to do for lionstate, as intents rather than syntax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
+
+from lionstate.errors import StateError
+
+__all__ = ["Capabilities", "Dialect", "ParentRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What differs between databases as plain values.
+
+    Attributes:
+        name: SQLAlchemy's name of the dialect.
+        concurrent_writers: Whether several write transactions can be open at once.
+        max_migratable_id_bytes: Longest message id, in UTF-8 bytes, that an item row can hold; None is any.
+        json_functions: Names of SQL functions that expand JSON, for plan tests.
+    """
+
+    name: str
+    concurrent_writers: bool
+    max_migratable_id_bytes: int | None
+    json_functions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRow:
+    """A locked ``progressions`` row: its id and the version token of its text (None where there is none)."""
+
+    progression_id: str
+    version: int | None
+
+
+class Dialect(Protocol):
+    """The seam between the rooms above and one database."""
+
+    capabilities: Capabilities
+
+    def insert_ignore(self, table: Table) -> Any:
+        """Build an INSERT that leaves a row alone when any unique key exists already."""
+        ...
+
+    def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
+        """Build an INSERT that overwrites the columns ``update`` when ``keys`` conflict."""
+        ...
+
+    def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+        """Build ``column IN (bind)`` whose text does not depend on how many values there are."""
+        ...
+
+    def bind_ids(self, ids: Sequence[str]) -> Any:
+        """The value to bind for ``among``."""
+        ...
+
+    def lock_progressions(self, conn: Connection, ids: Sequence[str]) -> dict[str, ParentRow]:
+        """Lock the parent rows of these progressions in one fixed order; the missing ones are left out."""
+        ...
+
+    def lock_states(self, conn: Connection, statement: Select[Any], ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Run a query of state rows (bind ``ids``) under their row locks, in the same order."""
+        ...
+
+    def existing_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        """Of these ids, those that have a ``progressions`` row; locks nothing."""
+        ...
+
+    def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        """Of these parents, those that no other transaction has locked now; absence is not concluded from it."""
+        ...
+
+    def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
+        """Insert item rows (progression id, ordinal, message id); a conflict raises."""
+        ...
+
+    def insert_items_ignore(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
+        """Insert item rows; a row that exists at its (progression id, ordinal) stays as it is."""
+        ...
+
+    def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Of these (progression id, message id) pairs, those that have an item row; seeks the message index."""
+        ...
+
+    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
+        """Set ``next_ordinal``, ``updated_at`` and where it exists the writing transaction's id, one row each."""
+        ...
+
+    def transaction_id(self, conn: Connection) -> int | None:
+        """The id of the running write transaction, None where the database has none."""
+        ...
+
+    def in_transaction(self, conn: Connection) -> bool:
+        """Ask the driver, not SQLAlchemy, whether the transaction is still open."""
+        ...
+
+    def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
+        """The plan of a statement as text."""
+        ...
+
+    def classify_error(self, error: BaseException) -> StateError | None:
+        """The public exception for a driver's one; None if it is not a driver's."""
+        ...
+
+    def is_store_failure(self, error: BaseException) -> bool:
+        """Whether the error is the store's (full, I/O, memory, corruption, lost connection), not the statement's."""
+        ...
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Whether running the same batch again may succeed (deadlock, serialization)."""
+        ...

@@ -1,0 +1,227 @@
+"""PostgreSQL: parent rows first, in id order, then state rows, then the work (design decision 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from typing import cast as as_type
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Executable,
+    Select,
+    Table,
+    Text,
+    any_,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.sql import ClauseElement
+
+from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.errors import (
+    BackendBusyError,
+    BackendError,
+    BackendUnavailableError,
+    ConflictError,
+    ForeignKeyError,
+    InvalidInputError,
+    StateError,
+    UniqueConflictError,
+)
+from lionstate.schema.conversation import progressions
+from lionstate.schema.own import progression_items, progression_storage_state
+
+__all__ = ["PostgresqlDialect"]
+
+_texts = ARRAY(Text)
+_bigints = ARRAY(BigInteger)
+
+
+def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    return column == any_(bindparam(name, type_=_texts))
+
+
+_LOCK_PARENTS = (
+    select(progressions.c.id, literal_column("progressions.xmin::text::bigint"))
+    .where(_among(progressions.c.id, "ids"))
+    .order_by(progressions.c.id.collate("C"))
+    .with_for_update(key_share=True)
+)
+_PRESENT = select(progressions.c.id).where(_among(progressions.c.id, "ids"))
+_FREE_PARENTS = (
+    select(progressions.c.id)
+    .where(_among(progressions.c.id, "ids"))
+    .order_by(progressions.c.id.collate("C"))
+    .with_for_update(key_share=True, skip_locked=True)
+)
+_given = (
+    func.unnest(
+        bindparam("pids", type_=_texts),
+        bindparam("ordinals", type_=_bigints),
+        bindparam("mids", type_=_texts),
+    )
+    .table_valued("pid", "ordinal", "mid")
+    .render_derived()
+)
+_INSERT_ITEMS = postgresql_insert(progression_items).from_select(
+    ["progression_id", "ordinal", "message_id"], select(_given.c.pid, _given.c.ordinal, _given.c.mid)
+)
+_INSERT_ITEMS_IGNORE = _INSERT_ITEMS.on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
+
+# A LATERAL seek per pair: on tables without statistics a plain join was seen to scan the whole table.
+_EXISTING_ITEMS = text(
+    "SELECT g.pid, g.mid FROM unnest(CAST(:pids AS text[]), CAST(:mids AS text[])) AS g(pid, mid) "
+    "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
+    "WHERE i.progression_id = g.pid AND i.message_id = g.mid ORDER BY i.progression_id, i.message_id LIMIT 1) AS hit"
+)
+_following = (
+    func.unnest(bindparam("pids", type_=_texts), bindparam("following", type_=_bigints))
+    .table_valued("pid", "following")
+    .render_derived()
+)
+_ADVANCE = (
+    update(progression_storage_state)
+    .where(progression_storage_state.c.progression_id == _following.c.pid)
+    .values(
+        next_ordinal=_following.c.following,
+        updated_at=bindparam("now"),
+        last_xact=literal_column("pg_current_xact_id()::text::bigint"),
+    )
+)
+_TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
+
+_UNAVAILABLE = ("08", "53", "57", "58", "XX", "25006")
+
+
+def _sqlstate(error: BaseException) -> str:
+    for found in (getattr(error, "orig", None), error):
+        for name in ("sqlstate", "pgcode"):
+            value = getattr(found, name, None)
+            if isinstance(value, str):
+                return value
+    return ""
+
+
+class PostgresqlDialect:
+    """The PostgreSQL side of the seam; see ``Dialect``."""
+
+    capabilities = Capabilities(
+        name="postgresql",
+        concurrent_writers=True,
+        max_migratable_id_bytes=2_000,
+        json_functions=("jsonb_array_elements", "json_array_elements", "jsonb_array_length"),
+    )
+
+    def insert_ignore(self, table: Table) -> Any:
+        return postgresql_insert(table).on_conflict_do_nothing()
+
+    def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
+        statement = postgresql_insert(table)
+        return statement.on_conflict_do_update(
+            index_elements=list(keys), set_={name: statement.excluded[name] for name in update}
+        )
+
+    def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+        return _among(column, name)
+
+    def bind_ids(self, ids: Sequence[str]) -> Any:
+        return list(ids)
+
+    def lock_progressions(self, conn: Connection, ids: Sequence[str]) -> dict[str, ParentRow]:
+        return {row[0]: ParentRow(row[0], row[1]) for row in conn.execute(_LOCK_PARENTS, {"ids": list(ids)})}
+
+    def lock_states(self, conn: Connection, statement: Select[Any], ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        locked = statement.order_by(progression_storage_state.c.progression_id.collate("C")).with_for_update()
+        return [tuple(row) for row in conn.execute(locked, {"ids": list(ids)})]
+
+    def existing_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return set(conn.execute(_PRESENT, {"ids": list(ids)}).scalars())
+
+    def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return set(conn.execute(_FREE_PARENTS, {"ids": list(ids)}).scalars())
+
+    def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
+        self._insert(conn, _INSERT_ITEMS, rows)
+
+    def insert_items_ignore(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
+        self._insert(conn, _INSERT_ITEMS_IGNORE, rows)
+
+    @staticmethod
+    def _insert(conn: Connection, statement: Executable, rows: Sequence[tuple[str, int, str]]) -> None:
+        if rows:
+            pids, ordinals, mids = zip(*rows, strict=True)
+            conn.execute(statement, {"pids": list(pids), "ordinals": list(ordinals), "mids": list(mids)})
+
+    def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        if not pairs:
+            return set()
+        pids, mids = zip(*pairs, strict=True)
+        rows = conn.execute(_EXISTING_ITEMS, {"pids": list(pids), "mids": list(mids)})
+        return {(row[0], row[1]) for row in rows}
+
+    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
+        if next_ordinals:
+            values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
+            conn.execute(_ADVANCE, values)
+
+    def transaction_id(self, conn: Connection) -> int | None:
+        found: int = conn.execute(_TRANSACTION_ID).scalar_one()
+        return found
+
+    def in_transaction(self, conn: Connection) -> bool:
+        driver: Any = conn.connection.dbapi_connection
+        raw = getattr(driver, "driver_connection", None)
+        return bool(raw is not None and not raw.is_closed() and raw.is_in_transaction())
+
+    def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
+        compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
+        rows = conn.execute(text(f"EXPLAIN {compiled}"), dict(params))
+        return "\n".join(str(row[0]) for row in rows)
+
+    def classify_error(self, error: BaseException) -> StateError | None:
+        driver = getattr(error, "orig", None) or error
+        if isinstance(driver, StateError):
+            return driver
+        module = type(error).__module__.split(".")[0]
+        state = _sqlstate(error)
+        if not state:
+            if isinstance(driver, (OSError, EOFError, TimeoutError)) or "ConnectionDoesNotExist" in str(driver):
+                return BackendUnavailableError(f"the database cannot be reached: {type(driver).__name__}")
+            if module not in ("sqlalchemy", "asyncpg"):
+                return None
+            if "InterfaceError" in type(driver).__name__ and "closed" in str(driver):
+                return BackendUnavailableError("the connection to the database was lost")
+            return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
+        return _by_state(state)
+
+    def is_store_failure(self, error: BaseException) -> bool:
+        return isinstance(self.classify_error(error), BackendUnavailableError)
+
+    def is_transient(self, error: BaseException) -> bool:
+        return _sqlstate(error) in ("40001", "40P01")
+
+
+def _by_state(state: str) -> StateError:
+    if state in ("55P03", "40P01", "40001"):
+        return BackendBusyError(f"rows stayed locked or the transaction had to give way ({state})")
+    if state == "23503":
+        return ForeignKeyError()
+    if state == "23505":
+        return UniqueConflictError()
+    if state.startswith("23"):
+        return ConflictError(f"the database refused the row ({state})")
+    if state.startswith("22"):
+        return InvalidInputError(f"the database cannot store a value ({state})")
+    if state.startswith(_UNAVAILABLE):
+        return BackendUnavailableError(f"the database cannot be used ({state})")
+    return BackendError(f"the database failed ({state})")

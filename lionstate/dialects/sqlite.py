@@ -1,0 +1,181 @@
+"""SQLite: the writer's BEGIN IMMEDIATE is the lock, so locking intents are plain reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Select,
+    Table,
+    bindparam,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.types import Text
+
+from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.statement import Statement, compiled_once
+from lionstate.errors import (
+    BackendBusyError,
+    BackendError,
+    BackendUnavailableError,
+    ConflictError,
+    ForeignKeyError,
+    InvalidInputError,
+    StateError,
+    UniqueConflictError,
+)
+from lionstate.schema.conversation import progressions
+from lionstate.schema.own import progression_items, progression_storage_state
+
+__all__ = ["SqliteDialect"]
+
+_STORE_FAILURES = (
+    "disk is full",
+    "disk i/o error",
+    "out of memory",
+    "malformed",
+    "not a database",
+    "unable to open",
+    "readonly",
+)
+
+
+def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    values = func.json_each(bindparam(name, type_=Text)).table_valued("value")
+    return column.in_(select(values.c.value))
+
+
+_PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
+_INSERT_ITEM = Statement(insert(progression_items))
+_INSERT_ITEM_IGNORE = Statement(
+    sqlite_insert(progression_items).on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
+)
+_ITEM_EXISTS = Statement(
+    select(progression_items.c.ordinal)
+    .where(progression_items.c.progression_id == bindparam("pid"))
+    .where(progression_items.c.message_id == bindparam("mid"))
+    .limit(1)
+)
+_ADVANCE = Statement(
+    update(progression_storage_state)
+    .where(progression_storage_state.c.progression_id == bindparam("pid"))
+    .values(next_ordinal=bindparam("following"), updated_at=bindparam("now"))
+)
+
+
+def _driver_error(error: BaseException) -> BaseException:
+    found = getattr(error, "orig", None)
+    return found if isinstance(found, BaseException) else error
+
+
+class SqliteDialect:
+    """The SQLite side of the seam; see ``Dialect``."""
+
+    capabilities = Capabilities(
+        name="sqlite",
+        concurrent_writers=False,
+        max_migratable_id_bytes=None,
+        json_functions=("json_each", "json_tree", "json_array_length", "json_extract"),
+    )
+
+    def insert_ignore(self, table: Table) -> Any:
+        return sqlite_insert(table).on_conflict_do_nothing()
+
+    def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
+        statement = sqlite_insert(table)
+        return statement.on_conflict_do_update(
+            index_elements=list(keys), set_={name: statement.excluded[name] for name in update}
+        )
+
+    def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+        return _among(column, name)
+
+    def bind_ids(self, ids: Sequence[str]) -> Any:
+        return json.dumps(list(ids))
+
+    def lock_progressions(self, conn: Connection, ids: Sequence[str]) -> dict[str, ParentRow]:
+        rows = _PRESENT.rows(conn, {"ids": self.bind_ids(ids)})
+        return {row[0]: ParentRow(row[0], None) for row in rows}
+
+    def lock_states(self, conn: Connection, statement: Select[Any], ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        return compiled_once(statement).rows(conn, {"ids": self.bind_ids(ids)})
+
+    def existing_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return {row[0] for row in _PRESENT.rows(conn, {"ids": self.bind_ids(ids)})}
+
+    def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return set(ids)
+
+    def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
+        _INSERT_ITEM.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
+
+    def insert_items_ignore(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
+        _INSERT_ITEM_IGNORE.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
+
+    def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        return {pair for pair in pairs if _ITEM_EXISTS.rows(conn, {"pid": pair[0], "mid": pair[1]})}
+
+    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
+        _ADVANCE.many(conn, [{"pid": p, "following": n, "now": now} for p, n in next_ordinals.items()])
+
+    def transaction_id(self, conn: Connection) -> int | None:
+        return None
+
+    def in_transaction(self, conn: Connection) -> bool:
+        driver = conn.connection.dbapi_connection
+        return bool(driver is not None and driver.in_transaction)
+
+    def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
+        compiled: Any = cast(ClauseElement, statement).compile(
+            dialect=sqlite_dialect.dialect(), compile_kwargs={"render_postcompile": True}
+        )
+        values = tuple(compiled.construct_params(dict(params))[name] for name in compiled.positiontup)
+        rows = conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
+        return "\n".join(str(row[3]) for row in rows)
+
+    def classify_error(self, error: BaseException) -> StateError | None:
+        driver = _driver_error(error)
+        if isinstance(driver, StateError):
+            return driver
+        kinds = {cls.__name__ for cls in type(driver).__mro__}
+        if "Error" not in kinds and type(error).__module__.split(".")[0] != "sqlalchemy":
+            return None
+        text = str(driver).lower()
+        if "foreign key constraint" in text:
+            return ForeignKeyError()
+        if "unique constraint" in text:
+            return UniqueConflictError()
+        if "IntegrityError" in kinds:
+            return ConflictError(f"the database refused the row: {_first_line(driver)}")
+        if "locked" in text or "busy" in text:
+            return BackendBusyError()
+        if any(part in text for part in _STORE_FAILURES):
+            return BackendUnavailableError(f"the store cannot be used: {_first_line(driver)}")
+        if kinds & {"DataError", "InterfaceError", "ProgrammingError"} or isinstance(
+            driver, (ValueError, OverflowError)
+        ):
+            return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
+        return BackendError(f"the database failed: {_first_line(driver)}")
+
+    def is_store_failure(self, error: BaseException) -> bool:
+        driver = _driver_error(error)
+        text = str(driver).lower()
+        return isinstance(driver, MemoryError) or any(part in text for part in _STORE_FAILURES)
+
+    def is_transient(self, error: BaseException) -> bool:
+        return False
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]

@@ -1,0 +1,90 @@
+"""Statements of the hot path: compiled once per dialect, executed as close to the driver as each database allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Executable
+from sqlalchemy.sql import ClauseElement
+
+__all__ = ["Row", "Statement", "compiled_once"]
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Statement:
+    """One Core statement that is run many times.
+
+    On SQLite it runs on the DBAPI connection under ``conn`` (a Core execution costs several times the statement
+    itself); elsewhere the round trip dominates and ``conn.execute`` stays. Only plain types belong here: result
+    processors are not applied, bind processors are.
+    """
+
+    def __init__(self, statement: Executable) -> None:
+        """Keep the statement; it is compiled at its first use on each dialect."""
+        self.statement = statement
+        self._compiled: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
+
+    def _on_driver(self, conn: Connection) -> tuple[Any, str, tuple[str, ...], dict[str, Any]]:
+        name = conn.dialect.name
+        found = self._compiled.get(name)
+        if found is None:
+            assert isinstance(self.statement, ClauseElement)
+            compiled: Any = self.statement.compile(dialect=conn.dialect)
+            processors = {key: process for key, process in compiled._bind_processors.items() if process}
+            found = (str(compiled), tuple(compiled.positiontup or ()), processors)
+            defaults = {key: bind.value for key, bind in compiled.binds.items() if not bind.required}
+            if defaults:
+                found[2]["__defaults__"] = defaults
+            self._compiled[name] = found
+        return conn.connection.dbapi_connection, found[0], found[1], found[2]
+
+    @staticmethod
+    def _arguments(params: Mapping[str, Any], names: tuple[str, ...], processors: dict[str, Any]) -> list[Any]:
+        if not processors:
+            return [params[name] for name in names]
+        defaults = processors.get("__defaults__", {})
+        values = []
+        for name in names:
+            value = params[name] if name in params else defaults[name]
+            process = processors.get(name)
+            values.append(process(value) if process else value)
+        return values
+
+    def rows(self, conn: Connection, params: Mapping[str, Any] | None = None) -> list[Row]:
+        """Run a query and return all of its rows as tuples."""
+        if conn.dialect.name != "sqlite":
+            return [tuple(row) for row in conn.execute(self.statement, params or {})]
+        driver, sql, names, processors = self._on_driver(conn)
+        rows: list[Row] = driver.execute(sql, self._arguments(params or {}, names, processors)).fetchall()
+        return rows
+
+    def run(self, conn: Connection, params: Mapping[str, Any] | None = None) -> int:
+        """Run a statement that returns no rows; return the number of rows it matched."""
+        if conn.dialect.name != "sqlite":
+            return conn.execute(self.statement, params or {}).rowcount
+        driver, sql, names, processors = self._on_driver(conn)
+        count: int = driver.execute(sql, self._arguments(params or {}, names, processors)).rowcount
+        return count
+
+    def many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement once per mapping; nothing for an empty sequence."""
+        if not rows:
+            return
+        if conn.dialect.name != "sqlite":
+            conn.execute(self.statement, list(rows))
+            return
+        driver, sql, names, processors = self._on_driver(conn)
+        driver.executemany(sql, [self._arguments(row, names, processors) for row in rows])
+
+
+_by_identity: dict[int, tuple[Executable, Statement]] = {}
+
+
+def compiled_once(statement: Executable) -> Statement:
+    """The ``Statement`` of a module-level Core object, found by identity (the entry keeps the object alive)."""
+    found = _by_identity.get(id(statement))
+    if found is None:
+        found = _by_identity[id(statement)] = (statement, Statement(statement))
+    return found[1]

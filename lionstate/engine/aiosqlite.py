@@ -1,0 +1,54 @@
+"""An AsyncEngine on aiosqlite that uses the process's one SQLite library (no monkeypatch)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import aiosqlite
+from aiosqlite.core import Connection as AioConnection
+from sqlalchemy.dialects.sqlite.aiosqlite import AsyncAdapt_aiosqlite_dbapi
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+
+from lionstate.engine.pragmas import open_connection
+from lionstate.engine.settings import EngineSettings
+
+__all__ = ["create_sqlite_engine"]
+
+_FROM_MODULE = (
+    "DatabaseError",
+    "Error",
+    "IntegrityError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "sqlite_version",
+    "sqlite_version_info",
+)
+
+
+def create_sqlite_engine(path: Path, module: ModuleType, settings: EngineSettings) -> AsyncEngine:
+    """A read-only pool for ``read_snapshot`` and ``fetch_*``; transactions begin by hand."""
+
+    def open_reader() -> Any:
+        driver = open_connection(module, path, settings, writer=False)
+        driver.execute("PRAGMA query_only = 1")
+        return driver
+
+    def connect(*_args: Any, **_options: Any) -> AioConnection:
+        return AioConnection(open_reader, 64)
+
+    shim = SimpleNamespace(**{name: getattr(aiosqlite, name) for name in dir(aiosqlite) if name[0] != "_"})
+    for name in _FROM_MODULE:
+        setattr(shim, name, getattr(module, name))
+    shim.connect = connect
+    dbapi: Any = AsyncAdapt_aiosqlite_dbapi
+    return create_async_engine(
+        "sqlite+aiosqlite://",
+        module=dbapi(shim, module),
+        poolclass=AsyncAdaptedQueuePool,
+        pool_size=settings.readers,
+        max_overflow=0,
+    )

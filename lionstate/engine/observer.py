@@ -1,0 +1,72 @@
+"""What the engine and the queue report about themselves; the daemon's metrics implement it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Observer", "SilentObserver"]
+
+
+class Observer(Protocol):
+    """Receives measurements; calls may come from any thread and must not block."""
+
+    def lock_wait(self, seconds: float) -> None: ...
+    def lock_hold(self, lane: str, seconds: float) -> None: ...
+    def commit(self, seconds: float) -> None: ...
+    def pause(self, seconds: float) -> None: ...
+    def checkpoint(self, mode: str, outcome: str, seconds: float) -> None: ...
+    def wal(self, log_frames: int, checkpointed_frames: int, wal_bytes: int) -> None: ...
+    def wal_written(self, count: int) -> None: ...
+    def foreign_commit(self) -> None: ...
+    def batch(self, operations: int) -> None: ...
+    def queue_wait(self, seconds: float) -> None: ...
+    def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None: ...
+    def operation(self, name: str, outcome: str) -> None: ...
+    def blocked_append(self, authority: str) -> None: ...
+    def compat_read(self) -> None: ...
+
+
+class SilentObserver:
+    """Drops every measurement."""
+
+    def lock_wait(self, seconds: float) -> None:
+        """Time until the write lock was held."""
+
+    def lock_hold(self, lane: str, seconds: float) -> None:
+        """Time from the lock to the end of the transaction."""
+
+    def commit(self, seconds: float) -> None:
+        """Time that COMMIT took."""
+
+    def pause(self, seconds: float) -> None:
+        """Time that the writer left the lock free for others."""
+
+    def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
+        """One checkpoint; outcome is ``complete``, ``partial``, ``busy`` or ``error``."""
+
+    def wal(self, log_frames: int, checkpointed_frames: int, wal_bytes: int) -> None:
+        """The write-ahead log now; -1 where it is not known."""
+
+    def wal_written(self, count: int) -> None:
+        """Bytes that were added to the write-ahead log."""
+
+    def foreign_commit(self) -> None:
+        """Another process committed to the store."""
+
+    def batch(self, operations: int) -> None:
+        """A transaction of this many operations ended."""
+
+    def queue_wait(self, seconds: float) -> None:
+        """Time from submission to the transaction that took the ticket."""
+
+    def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
+        """What waits in the queue now."""
+
+    def operation(self, name: str, outcome: str) -> None:
+        """One operation ended; outcome is ``written``, ``not_written``, ``unknown``, ``read`` or ``failed``."""
+
+    def blocked_append(self, authority: str) -> None:
+        """An append met a blocked progression of this authority."""
+
+    def compat_read(self) -> None:
+        """A read was served from the frozen prefix and the tail."""

@@ -1,0 +1,30 @@
+"""Pure work that grows with history, kept off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio.to_process
+
+__all__ = ["run_pure"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+_INLINE_BYTES = 64 * 1024
+_PROCESS_BYTES = 16 * 1024 * 1024
+
+
+async def run_pure(work: Callable[[A], R], argument: A, size_bytes: int) -> R:
+    """Run a pure function: here when small, in a worker thread, in a child process above 16 MB.
+
+    ``json.loads`` of a large array holds the interpreter lock for its whole length, so a thread is not enough there;
+    ``work`` must then be a module-level function.
+    """
+    if size_bytes <= _INLINE_BYTES:
+        return work(argument)
+    if size_bytes <= _PROCESS_BYTES:
+        return await asyncio.to_thread(work, argument)
+    return await anyio.to_process.run_sync(work, argument)

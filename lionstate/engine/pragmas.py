@@ -1,0 +1,81 @@
+"""Opening one SQLite connection: which file, which pragmas, in which order."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.pool import StaticPool
+
+from lionstate.engine.settings import EngineSettings
+
+__all__ = ["LOCK_SLICE_MS", "connect", "open_connection"]
+
+LOCK_SLICE_MS = 100
+_CACHED_STATEMENTS = 512
+
+
+def open_connection(
+    module: ModuleType, path: Path | None, settings: EngineSettings, *, writer: bool, vfs: str | None = None
+) -> Any:
+    """Open a driver connection in autocommit mode and set its pragmas (reference §2.0, design §2.3).
+
+    Args:
+        module: The DBAPI module.
+        path: The store file; None for a memory store.
+        settings: Durability and waiting.
+        writer: The writer waits in slices; a reader of a WAL store waits for nothing but recovery.
+        vfs: A SQLite VFS by name, for tests.
+    """
+    if path is None:
+        driver = module.connect(":memory:", isolation_level=None, check_same_thread=False)
+    else:
+        options = ["mode=ro"] if settings.readonly else []
+        options += [f"vfs={vfs}"] if vfs else []
+        name = f"file:{quote(str(path))}" + ("?" + "&".join(options) if options else "")
+        driver = module.connect(
+            name,
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_CACHED_STATEMENTS,
+        )
+    wait = LOCK_SLICE_MS if writer else settings.busy_timeout_ms
+    driver.execute(f"PRAGMA busy_timeout = {settings.busy_timeout_ms}")
+    if settings.readonly:
+        driver.execute("PRAGMA query_only = 1")
+        return driver
+    if path is not None:
+        _switch_to_wal(driver, module, settings.busy_timeout_ms / 1000)
+    driver.execute(f"PRAGMA synchronous = {settings.synchronous}")
+    driver.execute("PRAGMA foreign_keys = ON")
+    driver.execute("PRAGMA cache_size = -64000")
+    driver.execute("PRAGMA wal_autocheckpoint = 0")
+    driver.execute(f"PRAGMA busy_timeout = {wait}")
+    return driver
+
+
+def _switch_to_wal(driver: Any, module: ModuleType, wait_seconds: float) -> None:
+    """Set WAL; several processes opening a new file at once get BUSY here whatever their busy timeout."""
+    give_up = time.monotonic() + wait_seconds
+    while True:
+        try:
+            mode = driver.execute("PRAGMA journal_mode").fetchone()[0]
+            if mode != "wal":
+                driver.execute("PRAGMA journal_mode = WAL")
+        except module.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= give_up:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def connect(driver: Any, module: ModuleType) -> Connection:
+    """Put SQLAlchemy's Connection around one driver connection."""
+    engine = create_engine("sqlite+pysqlite://", creator=lambda: driver, poolclass=StaticPool, module=module)
+    return engine.connect()

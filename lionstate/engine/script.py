@@ -1,0 +1,112 @@
+"""The vocabulary between scripts, writers and the queue: calls, units, batches and the three outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+
+from sqlalchemy import Connection
+
+from lionstate.errors import OutcomeUnknownError, StateError
+
+__all__ = [
+    "Batch",
+    "Call",
+    "Deferred",
+    "NotWritten",
+    "Outcome",
+    "Refused",
+    "Reply",
+    "Script",
+    "Unit",
+    "Unknown",
+    "Written",
+]
+
+R = TypeVar("R")
+Script: TypeAlias = Callable[[Connection], R]
+Call: TypeAlias = Callable[[Connection], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred(Generic[R]):
+    """What a read script returns when the rest is pure work that grows with history.
+
+    The runner calls ``finish(raw)`` outside the script's transaction and, when ``size`` is large, in a worker thread.
+
+    Attributes:
+        raw: What was read.
+        finish: A pure function from ``raw`` to the result.
+        size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
+    """
+
+    __deferred__: ClassVar[bool] = True
+
+    raw: Any
+    finish: Callable[[Any], R]
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A script's result together with what is applied in memory after COMMIT, and only then."""
+
+    value: Any
+    after_commit: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One call of a fold was refused before anything was written for it; the others go on."""
+
+    error: StateError
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The call's transaction is committed."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NotWritten:
+    """Nothing of the call is in the store, and nothing will be."""
+
+    error: StateError
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The commit was sent and its result could not be learned."""
+
+    error: OutcomeUnknownError = field(default_factory=OutcomeUnknownError)
+
+
+Outcome: TypeAlias = Written | NotWritten | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Calls that run next to each other in a batch.
+
+    Attributes:
+        calls: One script per ticket, used alone when the unit has one call and when a batch is replayed.
+        fold: Runs all calls together and returns one value or ``Refused`` each; None runs them in turn.
+    """
+
+    calls: Sequence[Call]
+    fold: Callable[[Connection], Sequence[Any]] | None = None
+
+
+class Batch(Protocol):
+    """What a writer runs in one transaction."""
+
+    def take(self) -> Sequence[Unit]:
+        """Called once, when the writer holds its lock: decide what is still alive and how it folds."""
+        ...
+
+    def lock(self, conn: Connection) -> None:
+        """Take every lock of the batch in one order; called before a replay and before a batch of several units."""
+        ...

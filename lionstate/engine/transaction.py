@@ -1,0 +1,202 @@
+"""One batch in one transaction: optimistic first, then a replay that isolates what fails.
+
+Synchronous and the same for both databases: SQLite calls it on the writer thread, PostgreSQL inside ``run_sync``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+
+from lionstate.dialects import Dialect
+from lionstate.engine.script import Batch, Call, NotWritten, Outcome, Refused, Unit, Unknown, Written
+from lionstate.errors import BackendError, InvalidInputError, OutcomeUnknownError, StateError
+
+__all__ = ["CommitFailed", "Session", "execute_batch", "translate"]
+
+_log = logging.getLogger(__name__)
+_TRANSIENT_RETRIES = 3
+
+
+class Session(Protocol):
+    """A connection whose transactions the batch may begin and end."""
+
+    conn: Connection
+    dialect: Dialect
+
+    def begin(self) -> None:
+        """Begin a write transaction; raises BackendBusyError after the whole wait."""
+        ...
+
+    def commit(self) -> None:
+        """Commit; any error means that the outcome is in doubt."""
+        ...
+
+    def rollback(self) -> None:
+        """End the transaction whatever state it is in; never raises."""
+        ...
+
+    def after_failed_commit(self, error: BaseException) -> StateError | None:
+        """Find out what became of a COMMIT that raised: None if it is there, else the error to give."""
+        ...
+
+
+class CommitFailed(Exception):
+    """COMMIT raised: ``settled`` outcomes stand, ``doubtful`` ones are unknown until the writer finds out."""
+
+    def __init__(self, settled: list[Outcome], doubtful: list[Outcome], remaining: int) -> None:
+        """Keep the outcomes by what is known of them; ``remaining`` calls were never started."""
+        self.settled = settled
+        self.doubtful = doubtful
+        self.remaining = remaining
+        super().__init__("COMMIT failed")
+
+    def resolve(self, committed: bool | None, error: StateError) -> list[Outcome]:
+        """The outcome of every call, in order, once it is known whether the commit is there (None: it is not)."""
+        doubtful = self.doubtful
+        if committed is False:
+            doubtful = [NotWritten(error) if isinstance(found, Written) else found for found in doubtful]
+        elif committed is None:
+            unknown = Unknown(OutcomeUnknownError())
+            doubtful = [unknown if isinstance(found, Written) else found for found in doubtful]
+        return [*self.settled, *doubtful, *[NotWritten(error)] * self.remaining]
+
+
+def translate(dialect: Dialect, error: BaseException) -> StateError:
+    """The public exception for anything a script or a driver raised; unknown ones become BackendError."""
+    if isinstance(error, StateError):
+        return error
+    found = dialect.classify_error(error)
+    if found is not None:
+        found.__cause__ = error
+        return found
+    if isinstance(error, (ValueError, TypeError, LookupError, OverflowError)):
+        failed: StateError = InvalidInputError(f"{type(error).__name__} in the operation")
+    else:
+        failed = BackendError(f"the operation failed: {type(error).__name__}")
+    failed.__cause__ = error
+    _log.debug("a script raised", exc_info=error)
+    return failed
+
+
+def execute_batch(session: Session, batch: Batch) -> list[Outcome]:
+    """Run a batch and return one outcome per call, in the order of ``batch.take()``.
+
+    Raises:
+        CommitFailed: COMMIT raised; the writer decides.
+    """
+    try:
+        session.begin()
+    except Exception as error:
+        session.rollback()
+        refusal = translate(session.dialect, error)
+        return [NotWritten(refusal) for unit in batch.take() for _ in unit.calls]
+    units = batch.take()
+    calls = [call for unit in units for call in unit.calls]
+    if not calls:
+        session.rollback()
+        return []
+    for attempt in range(_TRANSIENT_RETRIES + 1):
+        try:
+            if attempt:
+                session.begin()
+            return _together(session, batch, units)
+        except CommitFailed:
+            raise
+        except Exception as error:
+            session.rollback()
+            if session.dialect.is_transient(error) and attempt < _TRANSIENT_RETRIES:
+                continue
+            refusal = translate(session.dialect, error)
+            if session.dialect.is_store_failure(error) or len(calls) == 1 or _gave_way(refusal):
+                return [NotWritten(refusal)] * len(calls)
+            break
+    return _replay(session, batch, calls)
+
+
+def _gave_way(error: StateError) -> bool:
+    return error.code == "backend_busy"
+
+
+def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Outcome]:
+    conn, dialect = session.conn, session.dialect
+    if len(units) > 1 and dialect.capabilities.concurrent_writers:
+        batch.lock(conn)
+    outcomes: list[Outcome] = []
+    for unit in units:
+        values = unit.fold(conn) if unit.fold is not None else [call(conn) for call in unit.calls]
+        outcomes.extend(_settled(value) for value in values)
+    _require_open(session)
+    _commit(session, [], outcomes, 0)
+    return outcomes
+
+
+def _settled(value: Any) -> Outcome:
+    return NotWritten(value.error) if isinstance(value, Refused) else Written(value)
+
+
+def _require_open(session: Session) -> None:
+    """SQLITE_FULL, I/O errors and RAISE(ROLLBACK) end a transaction silently; a COMMIT after that would lie."""
+    if not session.dialect.in_transaction(session.conn):
+        raise BackendError("the database ended the transaction before it was committed")
+
+
+def _commit(session: Session, settled: list[Outcome], doubtful: list[Outcome], remaining: int) -> None:
+    try:
+        session.commit()
+    except Exception as error:
+        raise CommitFailed(settled, doubtful, remaining) from error
+
+
+def _replay(session: Session, batch: Batch, calls: Sequence[Call]) -> list[Outcome]:
+    """Run the calls in savepoints of one transaction, so that only the failing ones are refused."""
+    conn, dialect = session.conn, session.dialect
+    outcomes: list[Outcome] = []
+    try:
+        session.begin()
+        batch.lock(conn)
+        for call in calls:
+            savepoint = conn.begin_nested()
+            try:
+                outcome = _settled(call(conn))
+                _require_open(session)
+                savepoint.commit()
+            except Exception as error:
+                if not dialect.in_transaction(conn):
+                    # Every outcome noted so far went with the transaction.
+                    session.rollback()
+                    if dialect.is_store_failure(error):
+                        return [NotWritten(translate(dialect, error))] * len(calls)
+                    return _one_by_one(session, calls)
+                savepoint.rollback()
+                outcome = NotWritten(translate(dialect, error))
+            outcomes.append(outcome)
+        _require_open(session)
+    except Exception as error:
+        session.rollback()
+        return [NotWritten(translate(dialect, error))] * len(calls)
+    _commit(session, [], outcomes, 0)
+    return outcomes
+
+
+def _one_by_one(session: Session, calls: Sequence[Call]) -> list[Outcome]:
+    """Run each call in a transaction of its own: a script of this batch ends transactions under us."""
+    outcomes: list[Outcome] = []
+    for position, call in enumerate(calls):
+        try:
+            session.begin()
+            outcome = _settled(call(session.conn))
+            _require_open(session)
+        except Exception as error:
+            session.rollback()
+            refusal = translate(session.dialect, error)
+            if session.dialect.is_store_failure(error):
+                return [*outcomes, *[NotWritten(refusal)] * (len(calls) - position)]
+            outcome = NotWritten(refusal)
+        else:
+            _commit(session, outcomes, [outcome], len(calls) - position - 1)
+        outcomes.append(outcome)
+    return outcomes

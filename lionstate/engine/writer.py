@@ -1,0 +1,57 @@
+"""What every writer offers, whatever its database."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+
+from lionstate.dialects import Dialect
+from lionstate.engine.script import Batch, Outcome
+
+__all__ = ["BatchLog", "Writer"]
+
+
+class BatchLog(Protocol):
+    """Numbers batches in a row of the store, so that a COMMIT that raised can be looked up afterwards."""
+
+    def record(self, conn: Connection) -> int:
+        """Write and return the number of the running batch."""
+        ...
+
+    def last(self, conn: Connection) -> int:
+        """The number of the last committed batch; 0 if there was none."""
+        ...
+
+    def settle(self, conn: Connection) -> None:
+        """Write a row so that a commit follows whatever is in the log."""
+        ...
+
+
+class Writer(Protocol):
+    """Runs batches in transactions; ``lanes`` of them may run at once."""
+
+    dialect: Dialect
+    lanes: int
+
+    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
+        """Begin to run a batch; the future has one outcome per call of ``batch.take()``."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Hold one explicit write transaction."""
+        ...
+
+    async def tick(self) -> None:
+        """Called every second."""
+        ...
+
+    def seconds_since_sign_of_life(self) -> float:
+        """Age of the last sign of life of running work; 0 while idle."""
+        ...
+
+    async def close(self) -> None:
+        """Stop after the running work."""
+        ...

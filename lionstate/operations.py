@@ -1,0 +1,103 @@
+"""The table of operations: everything that a caller may ask of a store, by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection
+
+from lionstate.errors import InvalidInputError
+from lionstate.progression import append, reads
+from lionstate.progression.parsed import ParsedValues
+
+__all__ = ["OPERATIONS", "FoldFunction", "Operation", "operation_of"]
+
+FoldFunction: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]], ParsedValues], Sequence[Any]]
+KeysFunction: TypeAlias = Callable[[Mapping[str, Any]], frozenset[str] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        name: Its name on the wire, in metrics and on the facade.
+        script: ``def f(conn, /, …)``; the wire's parameters and result follow its signature.
+        writes: Whether it goes through the write queue.
+        idempotent: Whether running it twice leaves what running it once leaves; a client retries only those.
+        keys: What a call may touch (``p:`` progressions, ``s:`` sessions, other prefixes by family); None: all.
+        fold: Runs several calls in a handful of statements.
+        prepare: Pure work on the parameters before the transaction: validation, encoding, digests. Returns the
+            parameters to use instead; its errors refuse the call before anything is written.
+        size: Estimated bytes of a call's parameters.
+    """
+
+    name: str
+    script: Callable[..., Any]
+    writes: bool
+    idempotent: bool
+    keys: KeysFunction
+    fold: FoldFunction | None
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] | None
+    size: Callable[[Mapping[str, Any]], int]
+    parameters: tuple[inspect.Parameter, ...] = field(default=())
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Name the arguments of a call; defaults stay out.
+
+        Raises:
+            InvalidInputError: Too many, unknown, doubled or missing arguments.
+        """
+        names = [parameter.name for parameter in self.parameters]
+        bound = dict(zip(names, args, strict=False))
+        extra = kwargs.keys() - set(names)
+        if len(args) > len(names) or extra or bound.keys() & kwargs.keys():
+            raise InvalidInputError(f"{self.name} does not take these arguments")
+        bound.update(kwargs)
+        for parameter in self.parameters:
+            if parameter.default is parameter.empty and parameter.name not in bound:
+                raise InvalidInputError(f"{self.name} needs {parameter.name}")
+        return bound
+
+
+def _everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
+    return None
+
+
+def _small(_params: Mapping[str, Any]) -> int:
+    return 256
+
+
+def _progression_key(params: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset((f"p:{params['progression_id']}",))
+
+
+def _operation(
+    script: Callable[..., Any],
+    *,
+    writes: bool = False,
+    idempotent: bool = True,
+    keys: KeysFunction = _everything,
+    fold: FoldFunction | None = None,
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    size: Callable[[Mapping[str, Any]], int] = _small,
+) -> Operation:
+    parameters = tuple(inspect.signature(script).parameters.values())[1:]
+    return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters)
+
+
+_TABLE = (
+    _operation(append.append_to_progression, writes=True, keys=_progression_key, fold=append.append_many),
+    _operation(reads.get_progression),
+)
+
+OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _TABLE}
+_BY_SCRIPT = {operation.script: operation for operation in _TABLE}
+
+
+def operation_of(script: Callable[..., Any]) -> Operation:
+    """The operation of a script; KeyError when the script is none."""
+    return _BY_SCRIPT[script]

@@ -1,0 +1,110 @@
+"""The state row of a progression: the lock of every change and the truth about its phase (ADR-0117 D2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from lionstate.dialects import dialect_of
+from lionstate.dialects.statement import compiled_once
+from lionstate.progression.phases import Authority, Phase
+from lionstate.schema.own import progression_storage_state as table
+
+__all__ = ["Locked", "StorageState", "get_many", "get_state", "insert_state", "lock_many", "update_state"]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageState:
+    """One state row; the fields are its columns."""
+
+    progression_id: str
+    phase: Phase
+    authority: Authority
+    generation: int
+    source_count: int | None
+    backfill_next: int
+    next_ordinal: int
+    frozen_count: int | None
+    source_digest: str | None
+    items_digest: str | None
+    blocked_reason: str | None
+    compat_read: bool
+    text_bytes: int | None
+    text_sha256: str | None
+    last_xact: int | None
+    held_reason: str | None
+    held_detail: str | None
+    verify_misses: int
+    shadow_rows: bool
+    updated_at: float
+    cutover_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A locked progression: its parent row exists; ``state`` is None when it has no state row."""
+
+    version: int | None
+    state: StorageState | None
+
+
+_NAMES = tuple(StorageState.__dataclass_fields__)
+_STATES_FOR: dict[str, Any] = {}
+
+
+def _states_query(conn: Connection) -> Any:
+    """The query of state rows by a set of ids, one object per dialect so that it is compiled once."""
+    name = conn.dialect.name
+    if name not in _STATES_FOR:
+        columns = [table.c[column] for column in _NAMES]
+        _STATES_FOR[name] = select(*columns).where(dialect_of(conn).among(table.c.progression_id, "ids"))
+    return _STATES_FOR[name]
+
+
+def _state(row: Sequence[Any]) -> StorageState:
+    values = dict(zip(_NAMES, row, strict=True))
+    values["phase"] = Phase(values["phase"])
+    values["authority"] = Authority(values["authority"])
+    values["compat_read"] = bool(values["compat_read"])
+    values["shadow_rows"] = bool(values["shadow_rows"])
+    return StorageState(**values)
+
+
+def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
+    """Lock parents in id order, then their state rows, then read; progressions that do not exist are left out.
+
+    Cost: two statements, on SQLite none of them a lock (the transaction is).
+    Contract: ADR-0117 D2; design decision 10.
+    """
+    dialect = dialect_of(conn)
+    wanted = sorted(set(ids))
+    parents = dialect.lock_progressions(conn, wanted)
+    if not parents:
+        return {}
+    rows = dialect.lock_states(conn, _states_query(conn), list(parents))
+    states = {state.progression_id: state for state in map(_state, rows)}
+    return {pid: Locked(parent.version, states.get(pid)) for pid, parent in parents.items()}
+
+
+def get_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, StorageState]:
+    """Read state rows without locks, for readers."""
+    rows = compiled_once(_states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(list(ids))})
+    return {state.progression_id: state for state in map(_state, rows)}
+
+
+def get_state(conn: Connection, /, progression_id: str) -> StorageState | None:
+    """Read one state row without a lock."""
+    return get_many(conn, [progression_id]).get(progression_id)
+
+
+def update_state(conn: Connection, /, progression_id: str, changes: Mapping[str, Any]) -> None:
+    """Change columns of one state row that the caller has locked."""
+    conn.execute(update(table).where(table.c.progression_id == progression_id).values(**changes))
+
+
+def insert_state(conn: Connection, /, values: Mapping[str, Any]) -> None:
+    """Insert the state row of a progression whose parent the caller has locked."""
+    conn.execute(table.insert().values(**values))

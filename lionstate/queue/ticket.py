@@ -1,0 +1,86 @@
+"""One write that waits for its transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+
+from lionstate.engine import Call, Outcome
+
+__all__ = ["Fold", "QueueLimits", "Ticket", "TicketClass"]
+
+
+class TicketClass(StrEnum):
+    """Who asks: a caller, or the migration's maintenance."""
+
+    REQUEST = "request"
+    MAINTENANCE = "maintenance"
+
+
+class Fold(Protocol):
+    """Runs several calls of one operation in a handful of statements."""
+
+    def __call__(self, conn: Connection, calls: Sequence[Mapping[str, Any]], /) -> Sequence[Any]:
+        """Return one value, ``Refused`` or ``NeedsParse`` per call, in their order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of a write queue.
+
+    Attributes:
+        max_operations: Tickets that may wait; one more is refused as overloaded.
+        max_bytes: Sum of their estimated sizes.
+        max_batch_operations: Tickets in one transaction.
+        max_batch_bytes: Sum of their sizes in one transaction.
+        max_hold_seconds: Estimated time in one transaction; a single longer operation runs alone.
+        maintenance_after_batches: Request batches after which waiting maintenance goes first.
+        maintenance_after_seconds: The same bound as a time.
+    """
+
+    max_operations: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+    max_batch_operations: int = 256
+    max_batch_bytes: int = 8 * 1024 * 1024
+    max_hold_seconds: float = 0.025
+    maintenance_after_batches: int = 8
+    maintenance_after_seconds: float = 0.25
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A call, what it may touch and who waits for it.
+
+    Attributes:
+        name: The operation's name, for metrics.
+        call: The call alone.
+        params: The bound parameters that its fold takes.
+        fold: How several such calls run together; None runs each alone.
+        keys: Sessions and progressions it may touch; None is unknown, which means all.
+        progressions: The progression ids among them, for locking.
+        size_bytes: Estimated size.
+        deadline: ``time.monotonic()`` after which it is not started; None waits for ever.
+        future: Gets the outcome.
+    """
+
+    name: str
+    call: Call
+    params: Mapping[str, Any]
+    fold: Fold | None
+    keys: frozenset[str] | None
+    progressions: frozenset[str]
+    size_bytes: int
+    deadline: float | None
+    kind: TicketClass
+    future: asyncio.Future[Outcome]
+    submitted_at: float
+    claimed: bool = field(default=False)
+    alone: bool = field(default=False)
+    parses: int = field(default=0)
+    busy_until: float | None = field(default=None)
