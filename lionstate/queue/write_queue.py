@@ -373,7 +373,7 @@ class WriteQueue:
         self._go_round(tickets)
 
     async def drain(self, budget_seconds: float) -> int:
-        """Refuse new tickets, let the waiting ones run within the budget, refuse the rest; return how many that were."""
+        """Refuse new tickets, run the waiting ones within the budget; return how many were refused."""
         self._closed = True
         try:
             async with asyncio.timeout(budget_seconds):

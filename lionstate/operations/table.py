@@ -1,4 +1,4 @@
-"""The table of operations: everything that a caller may ask of a store, by name."""
+"""What an operation is: a script and what the queue, the wire and a client must know of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
-from lionstate.progression import append, reads
 from lionstate.progression.parsed import ParsedValues
 
-__all__ = ["OPERATIONS", "FoldFunction", "Operation", "operation_of"]
+__all__ = ["FoldFunction", "KeysFunction", "Operation", "everything", "operation", "progression_key"]
 
 FoldFunction: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]], ParsedValues], Sequence[Any]]
 KeysFunction: TypeAlias = Callable[[Mapping[str, Any]], frozenset[str] | None]
@@ -63,7 +62,8 @@ class Operation:
         return bound
 
 
-def _everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
+def everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
+    """The keys of an operation that may touch anything."""
     return None
 
 
@@ -71,33 +71,21 @@ def _small(_params: Mapping[str, Any]) -> int:
     return 256
 
 
-def _progression_key(params: Mapping[str, Any]) -> frozenset[str]:
+def progression_key(params: Mapping[str, Any]) -> frozenset[str]:
+    """The key of an operation on one progression."""
     return frozenset((f"p:{params['progression_id']}",))
 
 
-def _operation(
+def operation(
     script: Callable[..., Any],
     *,
     writes: bool = False,
     idempotent: bool = True,
-    keys: KeysFunction = _everything,
+    keys: KeysFunction = everything,
     fold: FoldFunction | None = None,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     size: Callable[[Mapping[str, Any]], int] = _small,
 ) -> Operation:
+    """Make the entry of a script; its name and parameters are the script's."""
     parameters = tuple(inspect.signature(script).parameters.values())[1:]
     return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters)
-
-
-_TABLE = (
-    _operation(append.append_to_progression, writes=True, keys=_progression_key, fold=append.append_many),
-    _operation(reads.get_progression),
-)
-
-OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _TABLE}
-_BY_SCRIPT = {operation.script: operation for operation in _TABLE}
-
-
-def operation_of(script: Callable[..., Any]) -> Operation:
-    """The operation of a script; KeyError when the script is none."""
-    return _BY_SCRIPT[script]

@@ -1,0 +1,47 @@
+"""``backend`` and ``state``: every test of this folder runs on every backend, under the same node ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lionstate import StateDB
+from tests.support.backends import BACKENDS, Backend, database_of, open_postgresql, open_sqlite
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty SQLite store with its schema, to copy."""
+    path = tmp_path_factory.mktemp("template") / "empty.db"
+
+    async def make() -> None:
+        async with StateDB(path):
+            pass
+
+    asyncio.run(make())
+    return path
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.postgresql] if "postgresql" in name else []) for name in BACKENDS]
+)
+async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
+    """A backend with an empty store."""
+    name: str = request.param
+    if name.startswith("postgresql"):
+        server = request.getfixturevalue(f"postgres_{name[-2:]}")
+        async with open_postgresql(database_of(server, "conformance")) as state:
+            yield Backend(name, state, state)
+    else:
+        async with open_sqlite(empty_store, tmp_path / "state.db") as state:
+            yield Backend(name, state, state)
+
+
+@pytest.fixture
+def state(backend: Backend) -> Any:
+    """The facade under test."""
+    return backend.state

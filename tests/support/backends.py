@@ -1,0 +1,101 @@
+"""The stores that a contract is tested on: one suite, several backends.
+
+A test that takes ``state`` runs on every backend. ``backend.direct`` looks at the same store from the side, in
+process, with raw SQL: to set up what no operation makes, and to see what an operation left.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lionstate import StateDB
+from lionstate.schema import metadata
+from tests.support.postgres import PostgresServer
+
+__all__ = ["BACKENDS", "Backend", "empty_database", "open_postgresql", "open_sqlite"]
+
+BACKENDS = ("sqlite", "postgresql-15", "postgresql-18")
+
+
+@dataclass
+class Backend:
+    """One backend under test.
+
+    Attributes:
+        name: One of ``BACKENDS``.
+        state: The facade under test: a StateDB or a StateClient.
+        direct: A StateDB on the same store in this process; the same object as ``state`` where that is in process.
+    """
+
+    name: str
+    state: Any
+    direct: StateDB
+
+    @property
+    def is_postgresql(self) -> bool:
+        """Whether the store is PostgreSQL."""
+        return self.direct.dialect == "postgresql"
+
+    async def execute(self, sql: str, **params: Any) -> None:
+        """Run raw SQL with named parameters in a transaction of its own."""
+        async with self.direct.transaction() as transaction:
+            await transaction.execute(sql, params)
+
+    async def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
+        """Rows of raw SQL, not decoded."""
+        async with self.direct.transaction() as transaction:
+            found: list[dict[str, Any]] = await transaction.fetch_all(sql, params)
+            return found
+
+    async def put_progression(self, progression_id: str, collection: Any) -> None:
+        """Put a progression as an old writer left it: only the legacy row, any value in the column."""
+        await self.execute(
+            "INSERT INTO progressions (id, created_at, collection) VALUES (:id, 1.0, :collection)",
+            id=progression_id,
+            collection=collection,
+        )
+
+
+@asynccontextmanager
+async def open_sqlite(template: Path, path: Path, **options: Any) -> AsyncIterator[StateDB]:
+    """A StateDB on a copy of an empty store."""
+    shutil.copyfile(template, path)
+    async with StateDB(path, **options) as state:
+        yield state
+
+
+@asynccontextmanager
+async def open_postgresql(dsn: str, **options: Any) -> AsyncIterator[StateDB]:
+    """A StateDB on an emptied database; at the end no connection is checked out."""
+    async with StateDB(url=dsn, **options) as state:
+        await empty_database(state)
+        yield state
+
+
+async def empty_database(state: StateDB) -> None:
+    """Delete every row but the schema's own (DELETE is a hundred times faster than CREATE DATABASE here)."""
+    kept = {"schema_meta", "migration_control"}
+    async with state.transaction() as transaction:
+        await transaction.execute("UPDATE sessions SET first_msg_id = NULL, last_msg_id = NULL")
+        for table in reversed(metadata.sorted_tables):
+            if table.name not in kept:
+                where = " WHERE type_id > 5" if table.name == "message_types" else ""
+                await transaction.execute(f'DELETE FROM "{table.name}"{where}')
+        await transaction.execute("DELETE FROM migration_control WHERE key <> 'storage.normalized'")
+
+
+def database_of(server: PostgresServer, name: str) -> str:
+    """The DSN of a database that is created at its first use in this process."""
+    made: set[str] = _MADE.setdefault(id(server), set())
+    if name not in made:
+        server.create_database(name)
+        made.add(name)
+    return server.dsn(name)
+
+
+_MADE: dict[int, set[str]] = {}
