@@ -134,7 +134,7 @@ def _is_json(text: str) -> bool:
     position, end = 0, len(text.rstrip(" \t\n\r"))
     while position < end:
         token = _TOKEN.match(text, position, end)
-        if token is None or expected == "end":
+        if token is None:
             return False
         position = token.end()
         mark = token["mark"]

@@ -119,6 +119,8 @@ class TestStrict:
             ("[", '{"a":}', "]", "malformed_json"),
             ("[", '{"a": 1,}', "]", "malformed_json"),
             ("[", "NaN", "]", "malformed_json"),
+            ("[", "1", "}", "malformed_json"),
+            ('{"a":', "1", "]", "malformed_json"),
             ("[", "", "", "malformed_json"),
             ("[", "", "}", "malformed_json"),
             ('{"a":', "1", "}", "not_array"),
@@ -174,6 +176,8 @@ def test_decoders_agree(text: str) -> None:
 
 
 @given(NEARLY_JSON | readable_texts())
+@example("[1}")
+@example("[] []")
 @example("[" * 50)
 @example('{"a": [1, {"b": null}]}')
 def test_the_iterative_grammar_agrees_with_the_parser(text: str) -> None:
