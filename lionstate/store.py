@@ -51,6 +51,7 @@ __all__ = ["BatchRow", "Store"]
 _TICK_SECONDS = 1.0
 _STALE_WRITER_SECONDS = 86_400.0
 _DRAIN_SECONDS = 10.0
+_MAINTENANCE_KEYS = frozenset(("m:migration",))
 
 
 class BatchRow:
@@ -133,6 +134,7 @@ class Store:
         self._batch_row: BatchRow | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._turn_holder: asyncio.Task[Any] | None = None
+        self.explicit_transactions = 0
 
     @classmethod
     async def open(
@@ -345,12 +347,13 @@ class Store:
         script: Callable[[Connection], Any],
         *,
         progressions: Sequence[str] = (),
+        keys: frozenset[str] | None = None,
         kind: TicketClass = TicketClass.REQUEST,
         deadline: float | None = None,
     ) -> Any:
-        """Run a write script that is no operation (the migration's), through the queue."""
+        """Run a write script that is no operation, through the queue; no progressions and no keys means all."""
         self._refuse_nested()
-        keys = frozenset(f"p:{progression}" for progression in progressions) or None
+        keys = frozenset(f"p:{progression}" for progression in progressions) or keys
         ticket = Ticket(
             name,
             script,
@@ -366,6 +369,14 @@ class Store:
         )
         self.queue.submit(ticket)
         return _value(await ticket.future)
+
+    async def maintain(
+        self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()
+    ) -> Any:
+        """Run a write script of the migration as a maintenance ticket."""
+        return await self.write(
+            name, script, progressions=progressions, keys=_MAINTENANCE_KEYS, kind=TicketClass.MAINTENANCE
+        )
 
     async def run_batch(
         self,
@@ -476,6 +487,8 @@ class Store:
     def turn_taken(self, holder: asyncio.Task[Any] | None) -> None:
         """Note which task holds the explicit transaction; None when it has ended."""
         self._turn_holder = holder
+        if holder is not None:
+            self.explicit_transactions += 1
 
 
 def _progressions(keys: frozenset[str] | None) -> frozenset[str]:
