@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from lionstate.errors import (
+    AccessDeniedError,
     BackendBusyError,
     BackendUnavailableError,
     ClosedError,
@@ -49,6 +50,7 @@ __all__ = [
 
 _TYPE_PREFIX = "urn:lionstate:problem:"
 _NOT_WRITTEN = (
+    AccessDeniedError,
     InvalidInputError,
     NotFoundError,
     ConflictError,
@@ -260,17 +262,21 @@ def _sentence(operation: str, exc: Exception) -> str:
     return f"{operation}: {f'parameter {path[1]}' if path else 'a parameter'} has a value that is not allowed"
 
 
-def problem(error: StateError, *, request_id: str | None = None) -> dict[str, Any]:
+def problem(error: StateError, *, request_id: str | None = None, status: int | None = None) -> dict[str, Any]:
     """Describe an error as a problem document (RFC 9457).
 
+    Args:
+        error: What happened.
+        request_id: Names the request in the logs.
+        status: HTTP status where it is finer than the one of the error's class.
     Returns:
         `type`, `title`, `status`, `detail`, `code`; where known `reason`, `retry_after_seconds`,
         `request_id`, and `outcome` (`not_written` or `unknown`).
     """
     document: dict[str, Any] = {
         "type": _TYPE_PREFIX + error.code,
-        "title": HTTPStatus(error.http_status).phrase,
-        "status": error.http_status,
+        "title": HTTPStatus(status or error.http_status).phrase,
+        "status": status or error.http_status,
         "detail": str(error),
         "code": error.code,
     }

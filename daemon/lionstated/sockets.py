@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lionstate.errors import BackendUnavailableError, InvalidInputError, OwnershipConflictError
 
-__all__ = ["BoundSocket", "bind_tcp", "bind_unix", "inherited_sockets"]
+__all__ = ["BoundSocket", "bind_tcp", "bind_unix", "group_id_of", "inherited_sockets"]
 
 _PATH_LIMIT_BYTES = 107
 _FIRST_INHERITED_FD = 3
@@ -63,7 +63,7 @@ def bind_unix(path: str, *, group: str | None = None) -> BoundSocket:
         raise InvalidInputError(
             f"listen.socket has {size} bytes, the system allows {_PATH_LIMIT_BYTES}: {path}"
         )
-    group_id = _group_id(group)
+    group_id = group_id_of(group)
     lock_fd = _lock(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -90,7 +90,12 @@ def bind_unix(path: str, *, group: str | None = None) -> BoundSocket:
     return BoundSocket(sock, path, group_id, _identity(path), lock_fd)
 
 
-def _group_id(group: str | None) -> int | None:
+def group_id_of(group: str | None) -> int | None:
+    """The id of a group given by name or number; None for none.
+
+    Raises:
+        InvalidInputError: It does not exist.
+    """
     if group is None:
         return None
     try:
