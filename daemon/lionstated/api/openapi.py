@@ -14,9 +14,14 @@ from .contracts import OperationLike
 
 __all__ = ["openapi_document"]
 
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 _PROBLEM = {
     "description": "A problem document (RFC 9457).",
-    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    "content": {"application/problem+json": {"schema": _ref("Problem")}},
 }
 _PROBLEM_SCHEMA = {
     "type": "object",
@@ -33,17 +38,58 @@ _PROBLEM_SCHEMA = {
         "outcome": {"enum": ["not_written", "unknown"]},
     },
 }
+# By hand: parameters and results in it are JSON of another operation's schema, which types cannot say.
+_BATCH_REQUEST = {
+    "type": "object",
+    "required": ["operations"],
+    "properties": {
+        "operations": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["operation"],
+                "properties": {
+                    "operation": {"type": "string"},
+                    "params": {"type": "object", "default": {}},
+                    "idempotency_key": {"type": ["string", "null"], "default": None},
+                },
+            },
+        },
+        "atomic": {"type": "boolean", "default": False},
+    },
+}
+_BATCH_RESPONSE = {
+    "type": "object",
+    "required": ["results"],
+    "properties": {
+        "results": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["outcome"],
+                "properties": {
+                    "outcome": {"enum": ["written", "not_written", "unknown"]},
+                    "result": {},
+                    "error": _ref("Problem"),
+                },
+            },
+        }
+    },
+}
+_SCHEMAS = {
+    "Problem": _PROBLEM_SCHEMA,
+    "BatchRequest": _BATCH_REQUEST,
+    "BatchResponse": _BATCH_RESPONSE,
+}
 
 
 def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> dict[str, Any]:
     """Describe every operation and the batch route as OpenAPI 3.1."""
     codecs = [codec for _, codec in table.values()]
     types = [codec.params_type for codec in codecs] + [codec.result_type for codec in codecs]
-    schemas, components = msgspec.json.schema_components(
-        [*types, wire.BatchRequest, wire.BatchResponse], ref_template="#/components/schemas/{name}"
-    )
-    rest = list(schemas)
-    params, results = rest[: len(codecs)], rest[len(codecs) : 2 * len(codecs)]
+    found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas = list(found)
+    params, results = schemas[: len(codecs)], schemas[len(codecs) :]
     paths: dict[str, Any] = {
         f"/v1/ops/{name}": {"post": _operation(name, operation, params[index], results[index])}
         for index, (name, (operation, _)) in enumerate(table.items())
@@ -52,14 +98,14 @@ def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> d
         "post": {
             "operationId": "batch",
             "summary": "Run operations in order; atomic makes them one transaction.",
-            **_exchange(rest[-2], rest[-1]),
+            **_exchange(_ref("BatchRequest"), _ref("BatchResponse")),
         }
     }
     return {
         "openapi": "3.1.0",
         "info": {"title": "lionstated", "version": __version__},
         "paths": paths,
-        "components": {"schemas": {**components, "Problem": _PROBLEM_SCHEMA}},
+        "components": {"schemas": {**components, **_SCHEMAS}},
     }
 
 
