@@ -187,8 +187,8 @@ class Coalescer:
     """Sends what waits: alone if it is one call, as one batch if there are several.
 
     A call that finds nothing under way leaves in the next turn of the event loop, together with all that were
-    made in this one; no clock is involved. At most `under_way` requests of an instance are open: with 1, order of
-    arrival is order of sending.
+    made in this one; no clock is involved. At most `under_way` requests are open; with 1, order of arrival is
+    order of sending.
     """
 
     def __init__(
@@ -205,6 +205,7 @@ class Coalescer:
         self._max_operations = max_operations
         self._max_bytes = max_bytes
         self._waiting: deque[Call] = deque()
+        self._active = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, call: Call) -> bytes | msgspec.Raw:
@@ -217,7 +218,8 @@ class Coalescer:
             StateError: As `Transport.request`, or what the daemon says of this call.
         """
         self._waiting.append(call)
-        if len(self._tasks) < self._under_way:
+        if self._active < self._under_way:
+            self._active += 1
             task = asyncio.get_running_loop().create_task(self._drain())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -237,8 +239,12 @@ class Coalescer:
             await asyncio.wait(set(self._tasks))
 
     async def _drain(self) -> None:
-        while batch := self._take():
-            await (self._alone(batch[0]) if len(batch) == 1 else self._together(batch))
+        try:
+            while batch := self._take():
+                await (self._alone(batch[0]) if len(batch) == 1 else self._together(batch))
+        finally:
+            # Here and not when the task is done: a caller woken in between would find nobody to send for it.
+            self._active -= 1
 
     def _take(self) -> list[Call]:
         batch: list[Call] = []

@@ -82,6 +82,7 @@ class FakeStore:
         self.deadlines: list[float | None] = []
         self.cancelled = anyio.Event()
         self.entered = anyio.Event()
+        self.second = anyio.Event()
         self.gate = anyio.Event()
         self.gate.set()
         self.closed = 0
@@ -115,7 +116,7 @@ class FakeStore:
         self.closed += 1
 
     async def _pass(self) -> None:
-        self.entered.set()
+        (self.second if self.entered.is_set() else self.entered).set()
         try:
             await self.gate.wait()
         except BaseException:

@@ -18,7 +18,7 @@ APPEND = "/v1/ops/append_to_progression"
 
 async def problem_of(response: aiohttp.ClientResponse, status: int, code: str) -> dict[str, Any]:
     assert status == response.status, await response.text()
-    assert "application/problem+json" == response.content_type
+    assert response.content_type == "application/problem+json"
     document: dict[str, Any] = await response.json(content_type=None)
     assert (status, code) == (document["status"], document["code"])
     return document
@@ -27,9 +27,9 @@ async def problem_of(response: aiohttp.ClientResponse, status: int, code: str) -
 async def test_an_operation_runs_and_answers_json(serving: Serving, http: aiohttp.ClientSession) -> None:
     async with serving():
         response = await http.post(APPEND, json={"progression_id": "p", "message_id": "m"})
-        assert (200, b"null") == (response.status, await response.read())
+        assert (response.status, await response.read()) == (200, b"null")
         response = await http.post("/v1/ops/get_progression", json={"progression_id": "p"})
-        assert ["m"] == await response.json()
+        assert await response.json() == ["m"]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ async def test_errors_are_problem_documents(
     assert outcome == document["outcome"]
     assert "secret" not in str(document)
     if progression_id == "blocked":
-        assert "malformed_json" == document["reason"]
+        assert document["reason"] == "malformed_json"
     if progression_id == "busy":
-        assert (1.5, "2") == (document["retry_after_seconds"], response.headers["retry-after"])
+        assert (document["retry_after_seconds"], response.headers["retry-after"]) == (1.5, "2")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_bad_input_stops_at_the_door(
         response = await http.post(APPEND, data=body, headers={"Content-Type": "application/json"})
         document = await problem_of(response, 400, "invalid_input")
     assert said in document["detail"]
-    assert [] == store.runs
+    assert store.runs == []
 
 
 async def test_other_refusals(serving: Serving, http: aiohttp.ClientSession) -> None:
@@ -84,7 +84,7 @@ async def test_other_refusals(serving: Serving, http: aiohttp.ClientSession) -> 
         await problem_of(await http.get("/v1/batch/"), 404, "not_found")
         response = await http.get(APPEND)
         await problem_of(response, 405, "invalid_input")
-        assert "POST" == response.headers["allow"]
+        assert response.headers["allow"] == "POST"
         await problem_of(await http.post(APPEND, data=b"{}"), 400, "invalid_input")
         for name, value in (("Lionstate-Deadline-Ms", "soon"), ("Idempotency-Key", "k")):
             response = await http.post(APPEND, json=body, headers={name: value})
@@ -101,7 +101,7 @@ async def test_size_cap_with_and_without_a_length(serving: Serving, http: aiohtt
         await problem_of(await http.post(APPEND, data=b" " * 4096, headers=headers), 413, "invalid_input")
         await problem_of(await http.post(APPEND, data=chunks(), headers=headers), 413, "invalid_input")
         response = await http.post(APPEND, json={"progression_id": "p", "message_id": "m"})
-        assert 200 == response.status
+        assert response.status == 200
 
 
 async def test_deadline_header_is_capped_by_the_setting(
@@ -134,12 +134,12 @@ async def test_batch_keeps_order_and_gives_each_its_outcome(
         outcomes = ["written", "not_written", "not_written", "not_written", "unknown", "written"]
         assert outcomes == [result["outcome"] for result in results]
         codes = [result["error"]["code"] for result in results if "error" in result]
-        assert ["invalid_input", "progression_blocked", "not_found", "outcome_unknown"] == codes
-        assert {"outcome": "written", "result": None} == results[0]
-        assert [4] == store.batches
+        assert codes == ["invalid_input", "progression_blocked", "not_found", "outcome_unknown"]
+        assert results[0] == {"outcome": "written", "result": None}
+        assert store.batches == [4]
         response = await http.post("/v1/batch", json={"operations": [call("a"), call(5)], "atomic": True})
         await problem_of(response, 400, "invalid_input")
-        assert [4] == store.batches
+        assert store.batches == [4]
 
 
 async def test_a_batch_of_reads_takes_no_turn_of_the_writer(
@@ -148,8 +148,8 @@ async def test_a_batch_of_reads_takes_no_turn_of_the_writer(
     reads = [{"operation": "get_progression", "params": {"progression_id": p}} for p in ("a", "blocked")]
     async with serving():
         results = (await (await http.post("/v1/batch", json={"operations": reads})).json())["results"]
-    assert ["written", "not_written"] == [result["outcome"] for result in results]
-    assert ([], 2) == (store.batches, len(store.runs))
+    assert [result["outcome"] for result in results] == ["written", "not_written"]
+    assert (store.batches, len(store.runs)) == ([], 2)
 
 
 async def test_a_written_result_without_json_form_is_unknown(
@@ -166,9 +166,9 @@ async def test_the_two_reads_for_curl(
     store.rows["a/b"] = ["m0", "m1", "m2"]
     async with serving():
         response = await http.get("/v1/progressions/a%2Fb")
-        assert ["m0", "m1", "m2"] == await response.json()
+        assert await response.json() == ["m0", "m1", "m2"]
         response = await http.get("/v1/progressions/a%2Fb/items?after=0&limit=1")
-        assert ([[1, "m1"]], "7") == (await response.json(), response.headers["lionstate-generation"])
+        assert (await response.json(), response.headers["lionstate-generation"]) == ([[1, "m1"]], "7")
         await problem_of(await http.get("/v1/progressions/p/items?limit=x"), 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?what=1"), 400, "invalid_input")
 
@@ -183,9 +183,9 @@ async def test_migration_verbs_come_from_a_table(serving: Serving, http: aiohttp
     verbs = {"status": Verb("GET", status), "fence/remove": Verb("POST", remove)}
     async with serving({"verbs": verbs}):
         response = await http.get("/v1/migration/status?verbose=true")
-        assert {"verbose": True} == await response.json()
+        assert await response.json() == {"verbose": True}
         response = await http.post("/v1/migration/fence/remove", json={"reason": "r"})
-        assert "r" == await response.json()
+        assert await response.json() == "r"
         await problem_of(await http.post("/v1/migration/status", json={}), 405, "invalid_input")
         await problem_of(await http.get("/v1/migration/nope"), 404, "not_found")
 
@@ -193,9 +193,9 @@ async def test_migration_verbs_come_from_a_table(serving: Serving, http: aiohttp
 async def test_openapi_is_generated_from_the_table(serving: Serving, http: aiohttp.ClientSession) -> None:
     async with serving():
         document = await (await http.get("/openapi.json")).json()
-    assert "Append one id." == document["paths"][APPEND]["post"]["summary"]
+    assert document["paths"][APPEND]["post"]["summary"] == "Append one id."
     params = document["components"]["schemas"]["append_to_progression_params"]
-    assert ["progression_id", "message_id"] == params["required"]
+    assert params["required"] == ["progression_id", "message_id"]
     assert "/v1/batch" in document["paths"]
 
 
@@ -209,19 +209,19 @@ async def test_a_caller_that_goes_away_drops_its_operation(
         await store.entered.wait()
         task.cancel()
         await store.cancelled.wait()
-        assert {} == store.rows
+        assert store.rows == {}
 
 
 async def test_monitoring_answers_from_memory(serving: Serving, store: FakeStore) -> None:
     async with serving() as daemon, aiohttp.ClientSession(daemon.addresses["ops"]) as http:
         response = await http.get("/metrics", allow_redirects=False)
-        assert (200, "text/plain") == (response.status, response.content_type)
+        assert (response.status, response.content_type) == (200, "text/plain")
         assert "lionstate_up 1.0\n" in await response.text()
         accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
         response = await http.get("/metrics", headers=accept)
-        assert "application/openmetrics-text" == response.content_type
+        assert response.content_type == "application/openmetrics-text"
         assert (await response.text()).endswith("# EOF\n")
-        assert {"state": "ready"} == await (await http.get("/readyz")).json()
-        assert 200 == (await http.get("/livez")).status
-        assert 404 == (await http.get("/v1/ops/get_progression")).status
-    assert [] == store.runs
+        assert await (await http.get("/readyz")).json() == {"state": "ready"}
+        assert (await http.get("/livez")).status == 200
+        assert (await http.get("/v1/ops/get_progression")).status == 404
+    assert store.runs == []
