@@ -86,16 +86,14 @@ def test_bad_files_are_named_in_one_line(tmp_path: Path, text: str, said: str) -
 
 
 def test_bad_environment_and_flags_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidInputError, match="log.level in flag --log-level"):
+    with pytest.raises(InvalidInputError, match=r"log\.level in flag --log-level"):
         load_settings(flags={"log.level": "loud"})
     monkeypatch.setenv("LIONSTATE_QUEUE__MAX_OPERATIONS", "many")
     with pytest.raises(InvalidInputError, match="LIONSTATE_QUEUE__MAX_OPERATIONS"):
         load_settings()
     monkeypatch.delenv("LIONSTATE_QUEUE__MAX_OPERATIONS")
     monkeypatch.setenv("LIONSTATE_QUEUE__MAX_OPS", "1")
-    with pytest.raises(
-        InvalidInputError, match=r"queue.max_ops in environment variable LIONSTATE_QUEUE__MAX_OPS"
-    ):
+    with pytest.raises(InvalidInputError, match=r"queue\.max_ops in environment variable LIONSTATE_"):
         load_settings()
 
 
