@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lionstate import StateDB
-from tests.support.backends import BACKENDS, Backend, database_of, open_postgresql, open_sqlite
+from tests.support.backends import (
+    BACKENDS,
+    Backend,
+    database_of,
+    open_postgresql,
+    open_sqlite,
+    serve_daemon,
+)
 
 
 @pytest.fixture(scope="session")
@@ -26,19 +35,34 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.postgresql] if "postgresql" in name else []) for name in BACKENDS]
-)
+def params_of(names: Sequence[str]) -> list[Any]:
+    """The parameters of a fixture that gives these backends."""
+    return [pytest.param(name, marks=[pytest.mark.postgresql] if "postgresql" in name else []) for name in names]
+
+
+@asynccontextmanager
+async def open_backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
+    """The backend that the fixture's parameter names, with an empty store."""
+    name: str = request.param
+    if "postgresql" in name:
+        server = request.getfixturevalue("postgres_15" if name.endswith("15") else "postgres_18")
+        direct = open_postgresql(database_of(server, "conformance"))
+    else:
+        direct = open_sqlite(empty_store, tmp_path / "state.db")
+    async with direct as state:
+        if not name.startswith("daemon"):
+            yield Backend(name, state, state)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            async with serve_daemon(state.url, Path(folder) / "d.sock") as client:
+                yield Backend(name, client, state)
+
+
+@pytest.fixture(params=params_of(BACKENDS))
 async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
     """A backend with an empty store."""
-    name: str = request.param
-    if name.startswith("postgresql"):
-        server = request.getfixturevalue(f"postgres_{name[-2:]}")
-        async with open_postgresql(database_of(server, "conformance")) as state:
-            yield Backend(name, state, state)
-    else:
-        async with open_sqlite(empty_store, tmp_path / "state.db") as state:
-            yield Backend(name, state, state)
+    async with open_backend(request, empty_store, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture
