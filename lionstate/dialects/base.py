@@ -87,6 +87,10 @@ class Dialect(Protocol):
         """Of these (progression id, message id) pairs, those that have an item row; seeks the message index."""
         ...
 
+    def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        """Of these progression ids, those that have any item row; one seek each."""
+        ...
+
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         """Set ``next_ordinal``, ``updated_at`` and where it exists the writing transaction's id, one row each."""
         ...
