@@ -95,6 +95,10 @@ class Dialect(Protocol):
         """Set ``next_ordinal``, ``updated_at`` and where it exists the writing transaction's id, one row each."""
         ...
 
+    def prefer_indexes(self, conn: Connection) -> None:
+        """For the rest of the transaction: no plan reads a whole table where an index serves the query."""
+        ...
+
     def transaction_id(self, conn: Connection) -> int | None:
         """The id of the running write transaction, None where the database has none."""
         ...

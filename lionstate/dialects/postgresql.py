@@ -104,6 +104,9 @@ _ADVANCE = (
 )
 _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
 
+# The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
+_PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true)")
+
 _UNAVAILABLE = ("08", "53", "57", "58", "XX", "25006")
 
 
@@ -180,6 +183,9 @@ class PostgresqlDialect:
         if next_ordinals:
             values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
             conn.execute(_ADVANCE, values)
+
+    def prefer_indexes(self, conn: Connection) -> None:
+        conn.execute(_PREFER_INDEXES)
 
     def transaction_id(self, conn: Connection) -> int | None:
         found: int = conn.execute(_TRANSACTION_ID).scalar_one()

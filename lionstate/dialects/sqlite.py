@@ -139,6 +139,9 @@ class SqliteDialect:
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         _ADVANCE.many(conn, [{"pid": p, "following": n, "now": now} for p, n in next_ordinals.items()])
 
+    def prefer_indexes(self, conn: Connection) -> None:
+        """Nothing to do: the planner prefers them by rule."""
+
     def transaction_id(self, conn: Connection) -> int | None:
         return None
 
