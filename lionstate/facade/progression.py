@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from lionstate.facade.runner import Runner
 from lionstate.progression import append, delete, reads, replace
@@ -31,7 +31,7 @@ class ProgressionFacade(Runner):
         """
         await self._run(append.append_to_progression, progression_id, message_id)
 
-    async def create_progression(self, progression_id: str, collection: Iterable[str] | None = None) -> None:
+    async def create_progression(self, progression_id: str, collection: Sequence[str] | None = None) -> None:
         """Create a progression unless one of this id exists, which is left as it is.
 
         Args:
@@ -50,7 +50,7 @@ class ProgressionFacade(Runner):
         """
         await self._run(replace.create_progression, progression_id, collection)
 
-    async def set_progression(self, progression_id: str, collection: Iterable[str] | None) -> None:
+    async def set_progression(self, progression_id: str, collection: Sequence[str] | None) -> None:
         """Replace the whole collection; the phase stays what it is.
 
         Args:

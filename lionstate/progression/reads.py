@@ -61,8 +61,10 @@ def _same(found: Any) -> Any:
     return found
 
 
-def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[str]]:
+def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[Any]]:
     """Every message id in order; [] for a missing and for an empty progression.
+
+    A JSON value that no lionstate wrote may hold members that are no strings; they are returned as they are.
 
     Raises:
         MalformedCollectionError: The JSON value is the authority and no JSON array.
@@ -99,7 +101,7 @@ def list_progression_items(
     limit: int = 500,
     newest_first: bool = False,
     generation: int | None = None,
-) -> Deferred[list[items.Item]]:
+) -> Deferred[list[tuple[int, Any]]]:
     """One page in ordinal order; the facade's method says all of it.
 
     Raises:

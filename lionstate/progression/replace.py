@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, update
@@ -38,11 +38,11 @@ def prepare_collection(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "collection": prepare(params.get("collection"))}
 
 
-def _prepared(collection: Iterable[str] | None) -> PreparedCollection:
+def _prepared(collection: Sequence[str] | None) -> PreparedCollection:
     return collection if isinstance(collection, PreparedCollection) else prepare(collection)
 
 
-def create_progression(conn: Connection, /, progression_id: str, collection: Iterable[str] | None = None) -> None:
+def create_progression(conn: Connection, /, progression_id: str, collection: Sequence[str] | None = None) -> None:
     """Create a progression unless it exists; with normalized storage on it is born in ``items``.
 
     Raises:
@@ -144,7 +144,7 @@ def _touched(conn: Connection, now: float) -> dict[str, Any]:
     }
 
 
-def set_progression(conn: Connection, /, progression_id: str, collection: Iterable[str] | None) -> None:
+def set_progression(conn: Connection, /, progression_id: str, collection: Sequence[str] | None) -> None:
     """Replace the whole collection within the phase; nothing happens for a missing progression.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lionstate.engine import Written
-from lionstate.errors import MalformedCollectionError, ProgressionBlockedError
+from lionstate.errors import MalformedCollectionError, ProgressionBlockedError, StateError
 from lionstate.operations import OPERATIONS
 from lionstate.progression.strict import strict_verdict
 from tests.support.backends import Backend
@@ -157,15 +157,33 @@ async def test_every_vector_in_the_column(backend: Backend, state: Any, vector: 
         assert text == (await whole(backend, "p"))["parent"][0]["collection"]
         return
     before = json.loads(text)
-    assert repr(before) == repr(await state.get_progression("p"))
+    # HTTP carries neither NaN nor a lone surrogate: there the read is a typed refusal.
+    carried = backend.state is backend.direct or _is_carried(before)
+    await _reads_as(state, before, carried)
     assert len(before) == await state.count_progression_items("p")
     await state.append_to_progression("p", "appended-id")
     changed = (await whole(backend, "p"))["parent"][0]["collection"]
-    assert repr([*before, "appended-id"]) == repr(await state.get_progression("p"))
+    await _reads_as(state, [*before, "appended-id"], carried)
     end = text.rstrip(" \t\n\r")
     assert changed.startswith(end[:-1])
     assert changed.endswith(text[len(end) - 1 :])
     assert vector["code"] == strict_verdict(changed).code == strict_verdict(text).code
+
+
+async def _reads_as(state: Any, members: list[Any], carried: bool) -> None:
+    if carried:
+        assert repr(members) == repr(await state.get_progression("p"))
+        return
+    with pytest.raises(StateError):
+        await state.get_progression("p")
+
+
+def _is_carried(members: list[Any]) -> bool:
+    try:
+        json.dumps(members, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return False
+    return True
 
 
 def _storable(text: str, backend: Backend) -> bool:
@@ -189,8 +207,9 @@ async def test_values_that_are_not_text_are_refused(backend: Backend, state: Any
         await state.get_progression("p")
 
 
-async def test_blocked_appends_are_counted(backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blocked_appends_are_counted(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decision 12."""
+    state = backend.direct
     counted: list[str] = []
     observer = type(backend.direct.store.observer)
     monkeypatch.setattr(observer, "blocked_append", lambda _, authority: counted.append(authority))

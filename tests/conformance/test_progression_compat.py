@@ -179,7 +179,8 @@ async def test_a_block_that_trusts_the_items_ignores_the_global_switch(backend: 
     assert IDS + TAIL == await state.get_progression("p")
 
 
-async def test_compat_reads_are_counted(backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compat_reads_are_counted(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = backend.direct
     counted: list[None] = []
     monkeypatch.setattr(type(backend.direct.store.observer), "compat_read", lambda _: counted.append(None))
     await put(backend, "p", "items", IDS, TAIL)
