@@ -338,6 +338,8 @@ class Store:
         """Run a read script in one snapshot; what it deferred is finished outside."""
         found = await self._require_reader().run(script)
         if isinstance(found, Deferred):
+            if found.observe is not None:
+                found.observe(self.observer)
             return await run_pure(found.finish, found.raw, found.size)
         return found
 

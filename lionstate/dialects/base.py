@@ -117,8 +117,16 @@ class Dialect(Protocol):
         """Of these (progression id, message id) pairs, those that have an item row; seeks the message index."""
         ...
 
+    def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        """Of these progression ids, those that have any item row; one seek each."""
+        ...
+
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         """Set ``next_ordinal``, ``updated_at`` and where it exists the writing transaction's id, one row each."""
+        ...
+
+    def prefer_indexes(self, conn: Connection) -> None:
+        """For the rest of the transaction: no plan reads a whole table where an index serves the query."""
         ...
 
     def transaction_id(self, conn: Connection) -> int | None:

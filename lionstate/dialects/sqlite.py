@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     Table,
     bindparam,
+    exists,
     func,
     insert,
     select,
@@ -70,6 +71,12 @@ _ITEM_EXISTS = Statement(
     .where(progression_items.c.progression_id == bindparam("pid"))
     .where(progression_items.c.message_id == bindparam("mid"))
     .limit(1)
+)
+_given = func.json_each(bindparam("ids", type_=Text)).table_valued("value")
+_WITH_ITEMS = Statement(
+    select(_given.c.value).where(
+        exists(select(1).where(progression_items.c.progression_id == _given.c.value).correlate(_given))
+    )
 )
 _ADVANCE = Statement(
     update(progression_storage_state)
@@ -164,8 +171,14 @@ class SqliteDialect:
     def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         return {pair for pair in pairs if _ITEM_EXISTS.rows(conn, {"pid": pair[0], "mid": pair[1]})}
 
+    def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return {row[0] for row in _WITH_ITEMS.rows(conn, {"ids": self.bind_ids(ids)})} if ids else set()
+
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         _ADVANCE.many(conn, [{"pid": p, "following": n, "now": now} for p, n in next_ordinals.items()])
+
+    def prefer_indexes(self, conn: Connection) -> None:
+        """Nothing to do: the planner prefers them by rule."""
 
     def transaction_id(self, conn: Connection) -> int | None:
         return None

@@ -97,7 +97,7 @@ async def serve_daemon(url: str, socket: Path, **flags: str) -> AsyncIterator[St
         "listen.ops": "",
         **flags,
     }
-    settings = load_settings(None, flags=given, environ={})
+    settings = load_settings(None, flags=given, environ=False)
     parts = assemble()
     daemon = Daemon(settings, operations=parts.operations, store_factory=parts.store_factory)
     async with anyio.create_task_group() as group:
@@ -118,6 +118,7 @@ async def empty_database(state: StateDB) -> None:
                 await transaction.execute(f'DELETE FROM "{table.name}"{where}')
         await transaction.run(remove_fence)
         await transaction.execute("DELETE FROM migration_control WHERE key <> 'storage.normalized'")
+        await transaction.execute("UPDATE migration_control SET value = 'true' WHERE key = 'storage.normalized'")
 
 
 def database_of(server: PostgresServer, name: str) -> str:
