@@ -246,7 +246,7 @@ def roll_back(
 
 def _state_of(conn: Connection, progression_id: str) -> StorageState | None:
     locked = lock_many(conn, [progression_id]).get(progression_id)
-    if locked is None or (locked.state is not None and locked.state.blocked_reason == BlockedCode.DELETING):
+    if locked is None or (locked.state is not None and locked.state.is_tombstone):
         raise NotFoundError("there is no such progression")
     return locked.state
 

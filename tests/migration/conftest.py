@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.backends import IN_PROCESS, Backend
+from tests.support.migration import patient
 from tests.support.stores import open_backend, params_of
 
 
@@ -15,4 +16,5 @@ from tests.support.stores import open_backend, params_of
 async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
     """A backend with an empty store."""
     async with open_backend(request, empty_store, tmp_path) as found:
+        await patient(found)
         yield found

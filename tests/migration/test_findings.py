@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -276,8 +277,7 @@ async def test_more_own_appends_than_the_bound_are_proved_again(backend: Backend
 
     async def append(before: int) -> None:
         if before == 0:
-            for message_id in late:
-                await state.append_to_progression("p", message_id)
+            await asyncio.gather(*(state.append_to_progression("p", message_id) for message_id in late))
 
     step, _, _ = await between(backend, append)
     assert (1, 1) == (step.cut_over, step.text_retries)

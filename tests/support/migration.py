@@ -23,6 +23,7 @@ __all__ = [
     "foreign",
     "items_of",
     "make_ids",
+    "patient",
     "rows_of_everything",
     "service_of",
     "state_of",
@@ -142,6 +143,14 @@ class Staged:
 def service_of(backend: Backend) -> ProgressionMigrationService:
     """A new service, which remembers nothing."""
     return ProgressionMigrationService(backend.direct.store, actor="test")
+
+
+async def patient(backend: Backend) -> None:
+    """Give cutovers more time than the default: a test machine may be slow for reasons of its own."""
+    await backend.execute(
+        "INSERT INTO migration_control (key, value, actor, updated_at)"
+        " VALUES ('verify.budget_seconds', '5.0', 'test', 1.0)"
+    )
 
 
 async def until_done(service: ProgressionMigrationService, **caps: Any) -> list[MigrationStep]:
