@@ -318,22 +318,23 @@ class Worker:
             return await self._block(proof.judged, proof.code, proof.state, proof.details)
         allowed = allowed_seconds(proof.count, self._controls.verify_seconds)
         estimate = await self._estimate(proof, allowed)
-        if estimate > allowed:
-            return await self._miss(proof, estimate, allowed)
-        stage = await self._cut_over(proof)
+        stage = await self._cut_over(proof, estimate <= allowed)
         if stage.outcome is StageOutcome.HELD and stage.held is HeldReason.FENCE_MISSING:
             fence = bound(prepare_fence, actor=self._actor, now=time.time())
-            if await self.stage("fence", "", fence):
-                return await self._cut_over(proof)
-            return await self._note_hold(state, HeldReason.FENCE_MISSING, _WAIT_DETAILS[HeldReason.FENCE_MISSING])
+            if not await self.stage("fence", "", fence):
+                return await self._note_hold(state, HeldReason.FENCE_MISSING, _WAIT_DETAILS[HeldReason.FENCE_MISSING])
+            stage = await self._cut_over(proof, estimate <= allowed)
+        if stage.outcome is StageOutcome.MISSED:
+            return await self._miss(proof, estimate, allowed)
         return stage
 
-    async def _cut_over(self, proof: Proof) -> Stage:
+    async def _cut_over(self, proof: Proof, may_read: bool) -> Stage:
         pid = proof.judged.progression_id
         script = bound(
             cut_over,
             proof,
             mark=self._memory.marks.get(pid),
+            may_read=may_read,
             transactions=lambda: self._store.explicit_transactions,
             actor=self._actor,
             now=time.time(),

@@ -208,11 +208,27 @@ async def test_a_fence_removed_after_the_proof_is_seen_in_the_cutovers_transacti
     assert "dual" == (await state_of(backend))["phase"]
 
 
-async def test_a_cutover_over_its_budget_is_held_with_the_figure(backend: Backend) -> None:
+async def test_a_cutover_within_no_budget_needs_nothing_read(backend: Backend) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await service.set_verify_budget(1e-9)
+    assert (StopReason.DONE, 1) == (lambda step: (step.stop_reason, step.cut_over))(await service.step(**WHOLE))
+
+
+async def test_a_cutover_over_its_budget_is_held_with_the_figure(backend: Backend, state: Any) -> None:
     """fault 19: never silently skipped; held after three misses, with a verb to raise the budget."""
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
     await service.set_verify_budget(1e-9)
+    staged = Staged(backend)
+
+    async def before(name: str) -> None:
+        if name == "cutover":
+            # Something that a cutover must look at: without it nothing is read, and no budget is needed.
+            await state.append_to_progression("p", f"late-{len(staged.stages)}")
+
+    staged.before = before
+    service = ProgressionMigrationService(staged)
     for misses in (1, 2):
         step = await service.step(**WHOLE)
         assert (StopReason.BUSY, 0, misses) == (
@@ -224,7 +240,7 @@ async def test_a_cutover_over_its_budget_is_held_with_the_figure(backend: Backen
     assert (StopReason.HELD, {"verify_over_budget": 1}) == (step.stop_reason, step.held)
     row = await state_of(backend)
     assert "verify_over_budget" == row["held_reason"]
-    assert "budget 0.0 ms" in row["held_detail"] and "20 ids" in row["held_detail"]
+    assert "budget 0.0 ms" in row["held_detail"] and "ids, budget" in row["held_detail"]
     assert StopReason.HELD == (await service.step(progression_id="p", **WHOLE)).stop_reason
     await service.set_verify_budget(10.0)
     assert StopReason.HELD == (await service.step(**WHOLE)).stop_reason

@@ -130,6 +130,80 @@ async def test_a_value_that_became_invalid_blocks(backend: Backend) -> None:
     assert {"non_string": 1} == step.blocked
 
 
+# What happens between a parse and the lock of the admission.
+
+
+@pytest.mark.parametrize("writer", ["own", "foreign", "raw"])
+async def test_an_admission_takes_what_was_appended_since_its_parse(backend: Backend, state: Any, writer: str) -> None:
+    """Decision 7, last sentence: own appends are taken under the lock, any other text is parsed again."""
+    await backend.put_progression("p", json.dumps(IDS))
+    staged = Staged(backend)
+    async with foreign(backend) as other:
+
+        async def append(name: str) -> None:
+            if name != "admit" or staged.results("admit"):
+                return
+            if writer == "own":
+                await state.append_to_progression("p", "x")
+            elif writer == "foreign":
+                await other.append("p", "x")
+            else:
+                await backend.execute("UPDATE progressions SET collection = :text", text=json.dumps([*IDS, "x"]) + " ")
+
+        staged.before = append
+        step = await ProgressionMigrationService(staged).step(**WHOLE)
+    assert (1, 1, {}) == (step.admitted, step.cut_over, step.blocked)
+    await assert_cut_over(backend, [*IDS, "x"])
+    # PostgreSQL's jsonb spells an append as lionstate does.
+    alike = writer == "own" or (writer == "foreign" and backend.is_postgresql)
+    assert (0 if alike else 1) == step.text_retries
+
+
+async def test_an_admission_of_another_value_judges_that(backend: Backend) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    staged = Staged(backend)
+    async with foreign(backend) as other:
+
+        async def spoil(name: str) -> None:
+            if name == "admit" and not staged.results("admit"):
+                await other.replace("p", '{"a": 1}')
+
+        staged.before = spoil
+        step = await ProgressionMigrationService(staged).step(**WHOLE)
+    assert ({"not_array": 1}, 0, 1) == (step.blocked, step.admitted, step.text_retries)
+
+
+@pytest.mark.parametrize("act", ["append", "restore", "replace"])
+async def test_a_block_is_proved_again_under_the_lock(backend: Backend, state: Any, act: str) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    await service_of(backend).step(max_items=5)
+    new = make_ids(7, first=900)
+    staged = Staged(backend)
+    async with foreign(backend) as other:
+        await other.replace("p", json.dumps(IDS[:-1]))
+
+        async def before(name: str) -> None:
+            if name != "block" or staged.results("block"):
+                return
+            if act == "append":
+                # The finding stands: the append itself finds it too.
+                await state.append_to_progression("p", "ours")
+            elif act == "restore":
+                await other.replace("p", json.dumps(IDS) + " ")
+            else:
+                await state.set_progression("p", new)
+
+        staged.before = before
+        step = await ProgressionMigrationService(staged).step(**WHOLE)
+    row = await state_of(backend)
+    if act == "append":
+        assert ("blocked", "json", "foreign_write") == (row["phase"], row["authority"], row["blocked_reason"])
+        assert [*IDS[:-1], "ours"] == await state.get_progression("p")
+        return
+    assert (1, {}) == (step.cut_over, step.blocked)
+    await assert_cut_over(backend, IDS if act == "restore" else new)
+
+
 # What happens between the proof and the lock.
 
 

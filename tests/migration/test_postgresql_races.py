@@ -167,6 +167,25 @@ async def test_a_foreign_append_behind_an_open_cutover(backend: Backend, state: 
     await assert_cut_over(backend, IDS)
 
 
+@pytest.mark.parametrize("end", ["cutover", "rollback"])
+async def test_a_foreign_snapshot_from_before_is_refused(backend: Backend, state: Any, end: str) -> None:
+    """Decision 10: the fence of a REPEATABLE READ transaction sees the old state; the touched parent ends it."""
+    await complete(backend)
+    service = service_of(backend)
+    await service.step(progression_id="p", max_items=5)
+    async with foreign(backend) as other:
+        await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        assert 2 == await other.connection.fetchval("SELECT count(*) FROM progressions")
+        if end == "cutover":
+            assert 1 == (await service.step(progression_id="p", **WHOLE)).cut_over
+        else:
+            await service.rollback("p")
+        with pytest.raises(Exception, match="could not serialize"):
+            await other.append("p", "theirs")
+        await other.execute("ROLLBACK")
+    assert IDS == await state.get_progression("p")
+
+
 async def test_a_rollback_behind_an_open_foreign_append(backend: Backend, state: Any) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
