@@ -101,5 +101,19 @@ clean: ## remove what was built or cached; .venv stays
 
 # `run`, `demo` and `demo-lionagi` go here.
 
+# LionAGI has an environment of its own, so that its dependencies and ours never meet.
+LIONAGI_VENV  := .venv-lionagi
+LIONAGI_STAMP := $(LIONAGI_VENV)/.installed
+BACKEND ?= sqlite
+
+demo-lionagi: $(STAMP) $(LIONAGI_STAMP) ## migrate a store that LionAGI wrote; BACKEND=postgresql works too
+	$(BIN)/python -m tests.demo.lionagi --backend $(BACKEND) --lionagi-python $(LIONAGI_VENV)/bin/python
+
+$(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
+	$(PYTHON) -m venv $(LIONAGI_VENV)
+	$(LIONAGI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+.PHONY: demo-lionagi
+
 # The whole suite comes last, so that its closing line is the last one.
 ci: format-check lint types imports check-wheel cov ## what CI runs
