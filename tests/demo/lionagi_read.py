@@ -22,7 +22,7 @@ from sqlalchemy import event
 
 # The sibling is found after everything installed, or `lionagi` would be the driver's module of this folder.
 sys.path.append(str(Path(__file__).parent))
-from lionagi_dump import dump  # noqa: E402
+from lionagi_dump import dump
 
 Attempt = Callable[[StateDB, str, str, str], Awaitable[None]]
 

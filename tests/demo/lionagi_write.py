@@ -24,7 +24,7 @@ from lionagi.state._mirror_common import write_mirrored_messages
 
 # The sibling is found after everything installed, or `lionagi` would be the driver's module of this folder.
 sys.path.append(str(Path(__file__).parent))
-from lionagi_dump import dump  # noqa: E402
+from lionagi_dump import dump
 
 MIRRORED = 2_500
 ROUNDS = 15
