@@ -161,6 +161,12 @@ def _same_rows(theirs: list[Seen], ours: list[Seen]) -> bool:
     )
 
 
+def _decoded(event: Seen) -> Seen:
+    """An admin event with its details as a value: LionAGI hands out the stored text on SQLite."""
+    details = event["details"]
+    return {**event, "details": json.loads(details) if isinstance(details, str) else details}
+
+
 async def _compare_reads(client: StateClient, wrote: Seen, verdict: Verdict) -> None:
     """Every branch and progression as LionAGI wrote it, read through the daemon."""
     for entry in wrote["branches"].values():
@@ -180,6 +186,10 @@ async def _compare_reads(client: StateClient, wrote: Seen, verdict: Verdict) -> 
     artifacts = [_plain(await client.list_artifacts_for_session(session)) for session in wrote["artifacts"]]
     pairs = list(zip(wrote["artifacts"].values(), artifacts, strict=True))
     verdict.check("artifacts: rows", all(_same_rows(*pair) for pair in pairs), sum(map(len, artifacts)))
+    events = _plain(await client.list_admin_events(action="demonstrated"))
+    verdict.check(
+        "admin events: rows", _same_rows([_decoded(row) for row in wrote["admin_events"]], events), len(events)
+    )
 
 
 def _own_part(seen: Seen) -> Counter[str]:
