@@ -243,7 +243,7 @@ def _compare_lionagi(wrote: Seen, read: Seen, tail: str, postgresql: bool, verdi
     verdict.check("its writes to cut-over progressions are refused", changing == refused, errors)
     verdict.check("nothing of a refused write stayed", not left, f"{len(changing)} attempts")
     retries = [attempt for attempt in read["attempts"] if attempt["how"] == "retry"]
-    passed = all(attempt["error"] is None for attempt in retries)
+    passed = bool(retries) and all(attempt["error"] is None for attempt in retries)
     verdict.check("its retries of stored messages pass and change nothing", passed, len(retries))
     known = POSTGRESQL if postgresql else SQLITE
     sent = sorted([known.append.text, known.replace.text])
