@@ -28,6 +28,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
 from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -112,7 +113,7 @@ def _sqlstate(error: BaseException) -> str:
     return ""
 
 
-class PostgresqlDialect:
+class PostgresqlDialect(PostgresqlRecords):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(

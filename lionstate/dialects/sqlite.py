@@ -24,6 +24,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
 from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
@@ -79,7 +80,7 @@ def _driver_error(error: BaseException) -> BaseException:
     return found if isinstance(found, BaseException) else error
 
 
-class SqliteDialect:
+class SqliteDialect(SqliteRecords):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(

@@ -45,18 +45,19 @@ class Operation:
     parameters: tuple[inspect.Parameter, ...] = field(default=())
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Name the arguments of a call; defaults stay out.
+        """Name the arguments of a call; defaults stay out, further keywords stand beside the named ones.
 
         Raises:
             InvalidInputError: Too many, unknown, doubled or missing arguments.
         """
-        names = [parameter.name for parameter in self.parameters]
+        named = [parameter for parameter in self.parameters if parameter.kind is not parameter.VAR_KEYWORD]
+        names = [parameter.name for parameter in named]
         bound = dict(zip(names, args, strict=False))
-        extra = kwargs.keys() - set(names)
+        extra = kwargs.keys() - set(names) if len(named) == len(self.parameters) else ()
         if len(args) > len(names) or extra or bound.keys() & kwargs.keys():
             raise InvalidInputError(f"{self.name} does not take these arguments")
         bound.update(kwargs)
-        for parameter in self.parameters:
+        for parameter in named:
             if parameter.default is parameter.empty and parameter.name not in bound:
                 raise InvalidInputError(f"{self.name} needs {parameter.name}")
         return bound
