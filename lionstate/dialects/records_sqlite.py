@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, bindparam, cast, func, update
+from sqlalchemy import ColumnElement, Connection, bindparam, cast, func, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.types import NullType, Text
+from sqlalchemy.types import Text, UserDefinedType
 
 from lionstate.dialects.records import MESSAGE_COLUMNS
 from lionstate.dialects.statement import Statement
@@ -15,15 +15,21 @@ from lionstate.schema.conversation import branches, messages, sessions
 
 __all__ = ["SqliteRecords"]
 
-# NullType: the values are in their stored form already.
-_insert = sqlite_insert(messages).values({name: bindparam(name, type_=NullType()) for name in MESSAGE_COLUMNS})
+
+class _AsGiven(UserDefinedType[Any]):
+    """A value that is in its stored form already: the column's type would encode JSON once more."""
+
+    cache_ok = True
+
+
+_insert = sqlite_insert(messages).values({name: bindparam(name, type_=_AsGiven()) for name in MESSAGE_COLUMNS})
 _UPSERT_MESSAGE = Statement(
     _insert.on_conflict_do_update(
         index_elements=["id"],
         set_={name: _insert.excluded[name] for name in MESSAGE_COLUMNS if name not in ("id", "created_at")},
     )
 )
-_at = bindparam("at", type_=Double)
+_at = bindparam("at", type_=_AsGiven())
 _TOUCH_SESSION = Statement(
     update(sessions)
     .where(sessions.c.id == bindparam("session"))

@@ -21,11 +21,19 @@ def _recording(make: Callable[[Mapping[str, Any]], live.Recording]) -> KeysFunct
     return keys
 
 
+def _size_of(msg: object) -> int:
+    if isinstance(msg, messages.MessageRow):
+        return msg.size
+    # Only these two can be large; the rest is not worth a walk.
+    large = (msg.get("content"), msg.get("embedding")) if isinstance(msg, Mapping) else msg
+    return 256 + rough_size(large)
+
+
 def _message_size(params: Mapping[str, Any]) -> int:
-    found = params["msgs"] if "msgs" in params else [params.get("msg")]
-    if not isinstance(found, (list, tuple)):
-        return rough_size(found)
-    return sum(msg.size if isinstance(msg, messages.MessageRow) else rough_size(msg) for msg in found)
+    if "msg" in params:
+        return _size_of(params["msg"])
+    found = params.get("msgs")
+    return sum(map(_size_of, found)) if isinstance(found, (list, tuple)) else rough_size(found)
 
 
 def _session_keys(params: Mapping[str, Any]) -> frozenset[str]:

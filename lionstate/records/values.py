@@ -157,17 +157,14 @@ def rough_size(value: object) -> int:
     left: list[object] = [value]
     while left and total < _ENOUGH:
         found = left.pop()
-        if isinstance(found, RawJson):
+        if isinstance(found, (str, bytes)):
+            total += len(found)
+        elif isinstance(found, RawJson):
             total += len(found.text)
-        elif isinstance(found, (str, bytes)):
-            total += len(found) + 2
         elif isinstance(found, Mapping):
-            total += 2
-            left.extend(found.keys())
+            left.extend(found)
             left.extend(found.values())
         elif isinstance(found, (list, tuple)):
-            total += 2
             left.extend(found)
-        else:
-            total += 8
+        total += 4
     return total
