@@ -132,7 +132,8 @@ class Demonstration:
 
 async def _answering(process: asyncio.subprocess.Process, socket: Path) -> bool:
     if process.returncode is not None:
-        raise SystemExit(f"lionstated ended with {process.returncode}; see {socket.with_suffix('.log')}")
+        said = socket.with_suffix(".log").read_text(encoding="utf-8")
+        raise SystemExit(f"lionstated ended with {process.returncode}:\n{said}")
     try:
         _, writer = await asyncio.open_unix_connection(str(socket))
     except OSError:
