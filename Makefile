@@ -118,14 +118,11 @@ BACKEND ?= sqlite
 demo: $(STAMP) ## migrate a legacy store under four writing processes (BACKEND=sqlite or postgresql)
 	$(BIN)/python -m tests.demo.migration --backend $(BACKEND)
 
-# `demo-lionagi` goes here.
-
 # LionAGI has an environment of its own, so that its dependencies and ours never meet.
 LIONAGI_VENV  := .venv-lionagi
 LIONAGI_STAMP := $(LIONAGI_VENV)/.installed
-BACKEND ?= sqlite
 
-demo-lionagi: $(STAMP) $(LIONAGI_STAMP) ## migrate a store that LionAGI wrote; BACKEND=postgresql works too
+demo-lionagi: $(STAMP) $(LIONAGI_STAMP) ## migrate a store that LionAGI wrote (BACKEND=sqlite or postgresql)
 	$(BIN)/python -m tests.demo.lionagi --backend $(BACKEND) --lionagi-python $(LIONAGI_VENV)/bin/python
 
 $(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
