@@ -188,7 +188,8 @@ class PostgresqlDialect(PostgresqlRecords):
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
-        rows = conn.execute(text(f"EXPLAIN {compiled}"), dict(params))
+        values = compiled.construct_params(dict(params))
+        rows = conn.exec_driver_sql(f"EXPLAIN {compiled}", tuple(values[name] for name in compiled.positiontup))
         return "\n".join(str(row[0]) for row in rows)
 
     def classify_error(self, error: BaseException) -> StateError | None:
