@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 
 from lionstate.engine import NotWritten, Observer, Outcome, Reply, Unit, Unknown, Writer, Written
 from lionstate.engine.offload import run_pure
-from lionstate.errors import BackendError, ClosedError, DeadlineExceededError, OverloadedError
-from lionstate.progression.parsed import NeedsParse, ParsedValues
+from lionstate.errors import BackendBusyError, BackendError, ClosedError, DeadlineExceededError, OverloadedError
+from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.queue.plan import plan, unit_of
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 
@@ -268,6 +268,10 @@ class WriteQueue:
             if id(ticket) not in taken and not ticket.future.done():
                 self._settle(ticket, NotWritten(DeadlineExceededError()))
         self._land(ticket for ticket in batch.tickets if id(ticket) not in again)
+        for ticket in batch.taken:
+            if id(ticket) in again and ticket.keys is not None:
+                # A ticket that was settled just now may have had a key in common with one that goes round.
+                self._in_flight |= ticket.keys
         self._pump()
         self._note_idle()
 
@@ -280,14 +284,14 @@ class WriteQueue:
             for ticket, outcome in zip(batch.taken, outcomes, strict=True)
             if isinstance(outcome, NotWritten) and outcome.error.code == "backend_busy" and self._may_wait(ticket)
         ]
-        reparse: list[tuple[Ticket, NeedsParse]] = []
+        reparse: list[tuple[Ticket, NeedsParse | Later]] = []
         written: list[Ticket] = []
         going_round = set(map(id, busy))
         for ticket, outcome in zip(batch.taken, outcomes, strict=True):
             if id(ticket) in going_round:
                 continue
             if isinstance(outcome, Written):
-                if isinstance(outcome.value, NeedsParse):
+                if isinstance(outcome.value, (NeedsParse, Later)):
                     reparse.append((ticket, outcome.value))
                     going_round.add(id(ticket))
                     continue
@@ -339,14 +343,19 @@ class WriteQueue:
         self._bytes += sum(ticket.size_bytes for ticket in tickets)
         self._pump()
 
-    async def _parse(self, wanted: Sequence[tuple[Ticket, NeedsParse]]) -> None:
+    async def _parse(self, wanted: Sequence[tuple[Ticket, NeedsParse | Later]]) -> None:
         """Parse outside the transaction; the tickets of those keys come first in the next batch."""
-        for need in {need.progression_id: need for _, need in wanted}.values():
+        for need in {need.progression_id: need for _, need in wanted if isinstance(need, NeedsParse)}.values():
             await self._parsed.learn(need, run_pure)
         again = []
-        for ticket, _ in wanted:
-            ticket.parses += 1
-            again.append(ticket)
+        for ticket, need in wanted:
+            ticket.parses += isinstance(need, NeedsParse)
+            if ticket.parses > _MAX_PARSES:
+                self._land([ticket])
+                message = "the stored collection changed each time it was parsed; nothing was written"
+                self._settle(ticket, NotWritten(BackendBusyError(message)))
+            else:
+                again.append(ticket)
         self._go_round(again)
 
     def _may_wait(self, ticket: Ticket) -> bool:
