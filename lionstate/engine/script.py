@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
+from lionstate.engine.observer import Observer
 from lionstate.errors import OutcomeUnknownError, StateError
 
 __all__ = [
@@ -39,6 +40,7 @@ class Deferred(Generic[R]):
         raw: What was read.
         finish: A pure function from ``raw`` to the result.
         size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
+        observe: Tells the store's observer what kind of read this was.
     """
 
     __deferred__: ClassVar[bool] = True
@@ -46,6 +48,7 @@ class Deferred(Generic[R]):
     raw: Any
     finish: Callable[[Any], R]
     size: int = 0
+    observe: Callable[[Observer], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +97,26 @@ class Unit:
     Attributes:
         calls: One script per ticket, used alone when the unit has one call and when a batch is replayed.
         fold: Runs all calls together and returns one value or ``Refused`` each; None runs them in turn.
+        locks_first: A call touches several progressions one after another: ``Batch.lock`` must come before it.
     """
 
     calls: Sequence[Call]
     fold: Callable[[Connection], Sequence[Any]] | None = None
+    locks_first: bool = False
 
 
 class Batch(Protocol):
     """What a writer runs in one transaction."""
 
+    def wanted(self) -> bool:
+        """Asked while the writer waits for its lock: whether anybody still wants the batch."""
+        ...
+
     def take(self) -> Sequence[Unit]:
-        """Called once, when the writer holds its lock: decide what is still alive and how it folds."""
+        """Decide, under the writer's lock, what is still alive and how it folds; a second call changes nothing."""
         ...
 
     def lock(self, conn: Connection) -> None:
-        """Take every lock of the batch in one order; called before a replay and before a batch of several units."""
+        """Take every lock of the batch in one order; called before a replay and before a batch of several units
+        or with one that asks for it."""
         ...
