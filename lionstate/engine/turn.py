@@ -166,8 +166,5 @@ class Turn(SqlWrites):
         either: list[asyncio.Future[Any]] = [future, self._serving]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
-            # The answer may have been sent just before the serving ended.
-            await asyncio.sleep(0)
-        if not future.done():
             raise self._failure or ClosedError("the transaction has ended")
         return future.result()

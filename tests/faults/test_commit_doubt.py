@@ -97,7 +97,7 @@ def test_a_commit_that_failed_once_is_settled_for_good(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_cannot_be_settled_is_unknown(tmp_path: Path) -> None:
-    """While the log cannot be synced nothing else begins; after SIGKILL no refused row is there, no acknowledged lost."""
+    """While the log cannot be synced nothing else begins; after SIGKILL nothing acknowledged is lost."""
     outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", times=0)
     assert {"before": "written", "doubtful": "outcome_unknown", "after": "backend_unavailable"} == outcomes
     assert ids in (["before"], ["before", "doubtful"])
