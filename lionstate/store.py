@@ -156,6 +156,8 @@ class Store:
             Operations that were refused because the budget ended.
         """
         if self._closing is None:
+            if self._queue is not None:
+                self._queue.shut()
             self._closing = asyncio.ensure_future(self._close(drain_seconds))
         closing = self._closing
 

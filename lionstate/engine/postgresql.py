@@ -32,7 +32,7 @@ from lionstate.errors import (
     StateError,
 )
 
-__all__ = ["LaneTransaction", "PostgresqlWriter", "connect_failure", "create_engine"]
+__all__ = ["LaneTransaction", "PostgresqlWriter", "check_out", "create_engine"]
 
 R = TypeVar("R")
 LOCK_TIMEOUT_MS = 500
@@ -82,7 +82,7 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
     )
 
 
-def connect_failure(dialect: Dialect, error: BaseException) -> StateError:
+def _connect_failure(dialect: Dialect, error: BaseException) -> StateError:
     """The public exception for a connection that could not be had: nothing was written, trying later may help."""
     if isinstance(error, PoolTimeout):
         found: StateError = BackendBusyError("every connection to the database was in use for 30 s")
@@ -92,6 +92,38 @@ def connect_failure(dialect: Dialect, error: BaseException) -> StateError:
             found = BackendUnavailableError(f"the database cannot be reached: {type(error).__name__}")
     found.__cause__ = error
     return found
+
+
+_connecting: set[asyncio.Task[Any]] = set()
+
+
+async def check_out(engine: AsyncEngine, dialect: Dialect) -> AsyncConnection:
+    """A connection of the pool.
+
+    asyncpg does not survive a cancellation while it connects: the attempt then goes on by itself, and what comes of
+    it goes back to the pool.
+
+    Raises:
+        StateError: No connection; unreachable, or all in use.
+    """
+
+    async def connect() -> AsyncConnection:
+        return await engine.connect()
+
+    async def give_back(attempt: asyncio.Task[AsyncConnection]) -> None:
+        with suppress(Exception):
+            await (await attempt).close()
+
+    task = asyncio.ensure_future(connect())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        going_back = asyncio.ensure_future(give_back(task))
+        _connecting.add(going_back)
+        going_back.add_done_callback(_connecting.discard)
+        raise
+    except Exception as error:
+        raise _connect_failure(dialect, error) from error
 
 
 class _LaneSession:
@@ -194,9 +226,9 @@ class PostgresqlWriter:
     async def _run(self, batch: Batch) -> list[Outcome]:
         waiting = time.monotonic()
         try:
-            conn = await self.engine.connect()
-        except Exception as error:
-            return self._refused(batch, connect_failure(self.dialect, error))
+            conn = await check_out(self.engine, self.dialect)
+        except StateError as error:
+            return self._refused(batch, error)
         session: _LaneSession | None = None
 
         def work(sync: Connection) -> list[Outcome]:
@@ -256,10 +288,7 @@ class PostgresqlWriter:
         """One explicit transaction on a connection of its own, within a time limit; its end is shielded."""
         self.require_open()
         limit = self._settings.transaction_limit_seconds
-        try:
-            conn = await self.engine.connect()
-        except Exception as error:
-            raise connect_failure(self.dialect, error) from error
+        conn = await check_out(self.engine, self.dialect)
         try:
             timer = asyncio.timeout(limit)
             try:

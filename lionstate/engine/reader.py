@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.aiosqlite import create_sqlite_engine
 from lionstate.engine.finish import to_the_end
-from lionstate.engine.postgresql import connect_failure, create_engine
+from lionstate.engine.postgresql import check_out, create_engine
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Script
 from lionstate.engine.settings import EngineSettings
@@ -251,10 +251,7 @@ class PostgresqlReader:
         """One REPEATABLE READ READ ONLY transaction on a connection of the pool."""
         if self._closed:
             raise ClosedError()
-        try:
-            conn = await self._snapshots.connect()
-        except Exception as error:
-            raise connect_failure(self.dialect, error) from error
+        conn = await check_out(self._snapshots, self.dialect)
         try:
             await conn.begin()
             yield Snapshot(conn, self.dialect)

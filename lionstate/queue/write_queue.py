@@ -332,9 +332,13 @@ class WriteQueue:
             ticket.alone = not locked.isdisjoint(ticket.progressions) or (not locked and ticket.rounds > 1)
         self._go_round(tickets)
 
+    def shut(self) -> None:
+        """Refuse new tickets from now on."""
+        self._closed = True
+
     async def drain(self, budget_seconds: float) -> int:
         """Refuse new tickets, run the waiting ones within the budget; return how many were refused."""
-        self._closed = True
+        self.shut()
         try:
             async with asyncio.timeout(budget_seconds):
                 await self._idle.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from lionstate.engine import EngineSettings, SilentObserver
 from lionstate.engine import wal as wal_module
@@ -235,11 +235,7 @@ def test_full_runs_only_when_passive_moved_everything(recorder: _Recorder) -> No
 
 async def test_only_the_writer_checkpoints(store: Store) -> None:
     """Fault 44: two connections of ours never checkpoint at once; automatic checkpoints are off on each."""
-    found: list[int] = []
-    for _ in range(4):
-        found.append(
-            await store.reader.run(lambda conn: conn.exec_driver_sql("PRAGMA wal_autocheckpoint").scalar_one())
-        )
+    found = [await store.reader.run(_autocheckpoint) for _ in range(4)]
     writer = store.sqlite_writer
     assert writer is not None
     found.append(await writer.call(lambda wal: wal._pragma("wal_autocheckpoint")))
@@ -247,4 +243,8 @@ async def test_only_the_writer_checkpoints(store: Store) -> None:
         rows = await snapshot.fetch_all("PRAGMA wal_autocheckpoint")
     found += rows[0].values()
     assert {0} == set(found)
-    await asyncio.sleep(0)
+
+
+def _autocheckpoint(conn: Connection) -> int:
+    found: int = conn.exec_driver_sql("PRAGMA wal_autocheckpoint").scalar_one()
+    return found
