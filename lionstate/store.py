@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_named
 from lionstate.engine import (
+    Continued,
     Deferred,
     EngineSettings,
     NotWritten,
@@ -53,6 +54,7 @@ __all__ = ["BatchRow", "Store"]
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _DRAIN_SECONDS = 10.0
+_MAINTENANCE_KEYS = frozenset(("m:migration",))
 # Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
 _SCHEMA_WAIT_SECONDS = 30.0
 
@@ -84,6 +86,7 @@ class Store:
         self._ticker: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[int] | None = None
         self._turn_holders: set[asyncio.Task[Any]] = set()
+        self.explicit_transactions = 0
 
     @classmethod
     async def open(
@@ -251,18 +254,20 @@ class Store:
         return await self._finished(_value(await ticket.future))
 
     async def read(self, script: Callable[[Connection], Any]) -> Any:
-        """Run a read script in one snapshot; what it deferred is finished outside."""
+        """Run a read script in one snapshot; what it deferred is finished outside, and may go on to another."""
         if self.url.is_memory:
             # There is one connection, and this task may hold it.
             self._refuse_nested()
         return await self._finished(await self._require_reader().run(script))
 
     async def _finished(self, found: Any) -> Any:
-        if not isinstance(found, Deferred):
-            return found
-        if found.observe is not None:
-            found.observe(self.observer)
-        return await run_pure(found.finish, found.raw, found.size)
+        while isinstance(found, Deferred):
+            if found.observe is not None:
+                found.observe(self.observer)
+            found = await run_pure(found.finish, found.raw, found.size)
+            if isinstance(found, Continued):
+                found = await self._require_reader().run(found.script)
+        return found
 
     async def write(
         self,
@@ -270,15 +275,24 @@ class Store:
         script: Callable[[Connection], Any],
         *,
         progressions: Sequence[str] = (),
+        keys: frozenset[str] | None = None,
         kind: TicketClass = TicketClass.REQUEST,
         deadline: float | None = None,
     ) -> Any:
-        """Run a write script that is no operation (the migration's), through the queue."""
+        """Run a write script that is no operation, through the queue; no progressions and no keys means all."""
         self._refuse_nested()
-        keys = frozenset(f"p:{progression}" for progression in progressions) or None
+        keys = frozenset(f"p:{progression}" for progression in progressions) or keys
         ticket = self._tickets.of_script(name, script, keys, deadline, kind)
         self.queue.submit(ticket)
         return await self._finished(_value(await ticket.future))
+
+    async def maintain(
+        self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()
+    ) -> Any:
+        """Run a write script of the migration as a maintenance ticket."""
+        return await self.write(
+            name, script, progressions=progressions, keys=_MAINTENANCE_KEYS, kind=TicketClass.MAINTENANCE
+        )
 
     async def run_batch(
         self,
@@ -314,11 +328,17 @@ class Store:
         entered = [ticket for ticket in tickets if isinstance(ticket, Ticket)]
         self.queue.submit_all(entered)
         try:
-            return [await ticket.future if isinstance(ticket, Ticket) else ticket for ticket in tickets]
+            outcomes = [await ticket.future if isinstance(ticket, Ticket) else ticket for ticket in tickets]
         except asyncio.CancelledError:
             for ticket in entered:
                 ticket.future.cancel()
             raise
+        return [await self._finished_outcome(outcome) for outcome in outcomes]
+
+    async def _finished_outcome(self, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Written) and isinstance(outcome.value, Deferred):
+            return Written(await self._finished(outcome.value))
+        return outcome
 
     async def _run_atomic(self, prepared: Sequence[tuple[Operation, Any]], deadline: float | None) -> list[Outcome]:
         if not prepared:
@@ -327,7 +347,7 @@ class Store:
         self.queue.submit(ticket)
         outcome = await ticket.future
         if isinstance(outcome, Written):
-            return [Written(value) for value in outcome.value]
+            return [await self._finished_outcome(Written(value)) for value in outcome.value]
         return [outcome] * len(prepared)
 
     async def _prepared(self, operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -340,6 +360,7 @@ class Store:
         """Hold one explicit write transaction; facade calls of this task are refused meanwhile."""
         self._refuse_nested()
         async with self._require_writer().transaction() as turn, self._held():
+            self.explicit_transactions += 1
             yield turn
 
     @asynccontextmanager

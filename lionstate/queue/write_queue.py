@@ -21,7 +21,7 @@ from lionstate.errors import (
     StateError,
 )
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
-from lionstate.queue.batches import Probe, QueuedBatch
+from lionstate.queue.batch import Probe, QueuedBatch
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.waiting import WaitingRoom
 

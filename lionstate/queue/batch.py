@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
 from lionstate.engine import Unit
-from lionstate.queue.plan import plan, unit_of
+from lionstate.queue.plan import plan, units_of
 from lionstate.queue.ticket import Ticket
 
 __all__ = ["Probe", "QueuedBatch"]
@@ -40,7 +40,7 @@ class QueuedBatch:
             self.began_at = time.monotonic()
             runs = plan(self._claim(self.tickets, self.began_at))
             self.taken = [ticket for run in runs for ticket in run.tickets]
-            self._units = [unit_of(run) for run in runs]
+            self._units = units_of(runs)
         return self._units
 
     def lock(self, conn: Connection) -> None:
