@@ -41,6 +41,7 @@ __all__ = ["Parts", "require_asyncio"]
 
 # Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
 _SCHEMA_WAIT_SECONDS = 30.0
+_SMALLEST_DATABASE_BYTES = 512
 
 
 def require_asyncio() -> None:
@@ -121,8 +122,12 @@ class Parts:
         Returns:
             Whether a read-only open has to do without lionstate's own tables.
         """
-        if file.is_empty and not self.settings.readonly:
+        size = file.size_bytes
+        if size == 0 and not self.settings.readonly:
             return False
+        if 0 < size < _SMALLEST_DATABASE_BYTES:
+            # SQLite would take a few bytes of something else for a new file and write over them.
+            raise UnrecognizedStoreError("the file is no database")
         look = dataclasses.replace(self.settings, readonly=True, readers=1)
         looking = SqliteReader(path, file.module, look, vfs=vfs)
         try:

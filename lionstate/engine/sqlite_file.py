@@ -69,9 +69,9 @@ class SqliteFile:
             raise BackendUnavailableError(f"the store's file cannot be made: {error.strerror}") from error
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the file has no bytes yet, by ``stat``."""
-        return self.path is None or self.path.stat().st_size == 0
+    def size_bytes(self) -> int:
+        """Size of the file, by ``stat``; 0 for a memory store."""
+        return 0 if self.path is None else self.path.stat().st_size
 
     def release(self) -> None:
         """Forget the claim and give the owner's lock back; after the last connection is closed."""
