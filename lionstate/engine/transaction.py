@@ -180,41 +180,47 @@ def _commit(session: Session, settled: list[Outcome], doubtful: list[Outcome], r
         raise CommitFailed(settled, doubtful, remaining) from error
 
 
+class _Ended(Exception):
+    """The database ended the transaction; every outcome noted so far went with it."""
+
+
 def _replay(session: Session, batch: Batch, calls: Sequence[Call]) -> list[Outcome]:
     """Run the calls in savepoints of one transaction, so that only the failing ones are refused."""
-    conn, dialect = session.conn, session.dialect
-    outcomes: list[Outcome] = []
     try:
         session.begin()
-        batch.lock(conn)
-        for call in calls:
-            savepoint = conn.begin_nested()
-            try:
-                outcome = _settled(call(conn))
-                require_open(session)
-                savepoint.commit()
-            except Exception as error:
-                refusal = translate(dialect, error)
-                if not dialect.in_transaction(conn):
-                    # Every outcome noted so far went with the transaction.
-                    session.rollback()
-                    if dialect.is_store_failure(error):
-                        return _all_refused(calls, refusal)
-                    return _one_by_one(session, calls)
-                if dialect.is_store_failure(error) or _gave_way(refusal):
-                    # Going on would let later calls on the same rows overtake the one that has to wait.
-                    session.rollback()
-                    return _all_refused(calls, refusal)
-                savepoint.rollback()
-                outcome = NotWritten(refusal)
-            outcomes.append(outcome)
+        batch.lock(session.conn)
+        outcomes = [_in_savepoint(session, call) for call in calls]
         require_open(session)
         session.before_commit()
+    except _Ended:
+        session.rollback()
     except Exception as error:
         session.rollback()
-        return _all_refused(calls, translate(dialect, error))
-    _commit(session, [], outcomes, 0)
-    return outcomes
+        return _all_refused(calls, translate(session.dialect, error))
+    else:
+        _commit(session, [], outcomes, 0)
+        return outcomes
+    return _one_by_one(session, calls)
+
+
+def _in_savepoint(session: Session, call: Call) -> Outcome:
+    """One call of a replay; what no other call would survive either is raised."""
+    conn, dialect = session.conn, session.dialect
+    savepoint = conn.begin_nested()
+    try:
+        outcome = _settled(call(conn))
+        require_open(session)
+        savepoint.commit()
+    except Exception as error:
+        refusal = translate(dialect, error)
+        if dialect.is_store_failure(error) or _gave_way(refusal):
+            # Giving way: later calls on the same rows would overtake the one that has to wait.
+            raise
+        if not dialect.in_transaction(conn):
+            raise _Ended from error
+        savepoint.rollback()
+        return NotWritten(refusal)
+    return outcome
 
 
 def _one_by_one(session: Session, calls: Sequence[Call]) -> list[Outcome]:

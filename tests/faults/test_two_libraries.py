@@ -45,8 +45,9 @@ _MAY_OPEN = {
     "lionstate/artifacts.py": "files under an artifact root",
     "lionstate/engine/libraries.py": "makes a missing store file with O_EXCL, before SQLite has it; reads /proc",
     "lionstate/engine/ownership.py": "the daemon's own lock file",
-    "daemon/lionstated/settings.py": "the configuration and the token",
-    "daemon/lionstated/notify.py": "nothing of the store",
+    "daemon/lionstated/settings/load.py": "the configuration",
+    "daemon/lionstated/settings/model.py": "the token",
+    "daemon/lionstated/sockets.py": "the lock of a socket",
 }
 _OPENING = {"open", "read_bytes", "read_text", "write_bytes", "write_text", "copyfile", "copy", "copy2", "fdopen"}
 _OF_MODULES = {"os", "io", "shutil", "Path", "builtins"}
