@@ -14,6 +14,7 @@ from lionstate.engine.surface import Params, SqlReads, bound_text, rows_of
 from lionstate.errors import ClosedError, InvalidInputError
 from lionstate.facade import Facade
 from lionstate.facade.runner import BatchCall
+from lionstate.migration import ProgressionMigrationService
 from lionstate.opening import require_asyncio
 from lionstate.operations import operation_of
 from lionstate.store import Store
@@ -62,6 +63,7 @@ class StateDB(Facade):
         self._normalized = normalized
         self._lionagi_compatible = lionagi_compatible
         self._store: Store | None = None
+        self._migration: ProgressionMigrationService | None = None
         self._opening = asyncio.Lock()
 
     @property
@@ -91,6 +93,16 @@ class StateDB(Facade):
             raise ClosedError("the store is not open: call open() or use async with")
         return self._store
 
+    @property
+    def migration(self) -> ProgressionMigrationService:
+        """The migration of this store; nothing moves unless its ``step`` is called.
+
+        Contract: ADR-0117 D5.
+        """
+        if self._migration is None:
+            self._migration = ProgressionMigrationService(self.store)
+        return self._migration
+
     async def open(self) -> Self:
         """Open the store; a second call does nothing.
 
@@ -111,7 +123,7 @@ class StateDB(Facade):
 
     async def close(self) -> None:
         """Finish what was submitted and close; may be repeated."""
-        store, self._store = self._store, None
+        store, self._store, self._migration = self._store, None, None
         if store is not None:
             await store.close()
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from lionstate.facade.batch import Batch
+from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
+from lionstate.facade.definitions import DefinitionFacade
+from lionstate.facade.evidence import EvidenceFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.runner import Runner
 
-__all__ = ["Batch", "Facade", "ProgressionFacade", "Runner"]
+__all__ = [
+    "Batch",
+    "BranchFacade",
+    "DefinitionFacade",
+    "EvidenceFacade",
+    "Facade",
+    "MessageFacade",
+    "ProgressionFacade",
+    "Runner",
+    "SessionFacade",
+]
 
 
-class Facade(ProgressionFacade):
+class Facade(ProgressionFacade, MessageFacade, SessionFacade, BranchFacade, DefinitionFacade, EvidenceFacade):
     """Every facade method that exists both in process and through the daemon."""
 
     def batch(self, *, atomic: bool = True) -> Batch:

@@ -29,7 +29,7 @@ __all__ = ["WriteQueue"]
 
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 0.05
-_MAX_PARSES = 5
+_MAX_PARSES = 20
 _FIRST_HOLD_SECONDS = 0.0002
 _ALONE_PAUSE = 0.01
 _LEAST_RETRY_AFTER = 0.05

@@ -16,7 +16,7 @@ from lionstate.errors import ClosedError, NestedWriteError
 from lionstate.store import Store
 from tests.support.backends import database_of
 from tests.support.postgres import PostgresServer
-from tests.support.stores import append, one_batch, put_progression, read_ids
+from tests.support.store_calls import append, one_batch, put_progression, read_ids
 
 
 async def _idle(store: Store) -> None:

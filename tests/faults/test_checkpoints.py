@@ -17,7 +17,7 @@ from lionstate.engine import wal as wal_module
 from lionstate.engine.wal import Checkpoint, WalKeeper
 from lionstate.errors import InvalidInputError
 from lionstate.store import Store
-from tests.support.stores import append, execute, put_progression, read_ids
+from tests.support.store_calls import append, execute, put_progression, read_ids
 
 _PADDING = "x" * 20_000
 

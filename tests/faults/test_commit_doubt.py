@@ -20,7 +20,7 @@ from lionstate.engine.sqlite import SqliteWriter
 from lionstate.errors import BackendUnavailableError, OutcomeUnknownError
 from lionstate.store import Store
 from tests.support.children import child
-from tests.support.stores import append, put_progression, read_ids
+from tests.support.store_calls import append, put_progression, read_ids
 from tests.support.vfs import FULL, IOERR_FSYNC, FaultVfs
 
 _FULL_SYNC = EngineSettings(synchronous="FULL")
@@ -31,7 +31,7 @@ import asyncio, json, sys, sqlite3
 from lionstate.engine import EngineSettings
 from lionstate.errors import StateError
 from lionstate.store import Store
-from tests.support.stores import append, put_progression, read_ids
+from tests.support.store_calls import append, put_progression, read_ids
 from tests.support.vfs import IOERR_FSYNC, FaultVfs
 
 async def main(path, times):

@@ -21,7 +21,7 @@ from lionstate.errors import BackendBusyError, ClosedError, DeadlineExceededErro
 from lionstate.store import Store
 from tests.support.children import child, output_of
 from tests.support.postgres import PostgresServer
-from tests.support.stores import append, put_progression, read_ids
+from tests.support.store_calls import append, put_progression, read_ids
 
 _HOLDER = """
 import sqlite3, sys

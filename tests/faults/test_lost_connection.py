@@ -14,7 +14,7 @@ from lionstate.store import Store
 from tests.support.backends import database_of, empty_database
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import CuttingProxy, cutting_proxy
-from tests.support.stores import append, gathered, put_progression, read_ids
+from tests.support.store_calls import append, gathered, put_progression, read_ids
 
 # As asyncpg sends it; BEGIN names READ COMMITTED.
 _COMMIT = b"COMMIT;\0"

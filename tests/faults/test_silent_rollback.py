@@ -19,7 +19,7 @@ from lionstate.errors import (
 )
 from lionstate.operations import OPERATIONS
 from lionstate.store import Store
-from tests.support.stores import append, execute, gathered, one_batch, put_progression, read_ids
+from tests.support.store_calls import append, execute, gathered, one_batch, put_progression, read_ids
 
 _TRAP = (
     "CREATE TRIGGER trap BEFORE INSERT ON projects WHEN NEW.name = 'trap' BEGIN SELECT RAISE(ROLLBACK, 'trapped'); END"
