@@ -27,7 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
-from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -64,6 +65,10 @@ _FREE_PARENTS = (
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True, skip_locked=True)
 )
+_VALUE = select(progressions.c.collection, literal_column("progressions.xmin::text::bigint")).where(
+    progressions.c.id == bindparam("pid")
+)
+_TOUCH = update(progressions).where(progressions.c.id == bindparam("pid")).values(created_at=progressions.c.created_at)
 _given = (
     func.unnest(
         bindparam("pids", type_=_texts),
@@ -119,7 +124,7 @@ def _sqlstate(error: BaseException) -> str:
     return ""
 
 
-class PostgresqlDialect:
+class PostgresqlDialect(PostgresqlRecords):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -156,6 +161,19 @@ class PostgresqlDialect:
 
     def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return set(conn.execute(_FREE_PARENTS, {"ids": list(ids)}).scalars())
+
+    def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
+        row = conn.execute(_VALUE, {"pid": progression_id}).first()
+        return None if row is None else ParentValue(row[0], row[1])
+
+    def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+        return func.octet_length(column)
+
+    def store_mark(self, conn: Connection) -> object | None:
+        return None
+
+    def touch_parent(self, conn: Connection, progression_id: str) -> None:
+        conn.execute(_TOUCH, {"pid": progression_id})
 
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         self._insert(conn, _INSERT_ITEMS, rows)

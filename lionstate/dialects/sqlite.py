@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    LargeBinary,
     Select,
     Table,
     bindparam,
@@ -19,12 +21,14 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
-from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
@@ -58,6 +62,7 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
 
 
 _PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
+_COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
 _INSERT_ITEM = Statement(insert(progression_items))
 _INSERT_ITEM_IGNORE = Statement(
     sqlite_insert(progression_items).on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
@@ -81,12 +86,24 @@ _ADVANCE = Statement(
 )
 
 
+# octet_length() came with this version; before it, the length in bytes costs a read of the value.
+_OCTET_LENGTH_SINCE = (3, 43)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A connection, kept so that its identity is not given to another one, and its ``data_version``."""
+
+    driver: Any
+    version: int
+
+
 def _driver_error(error: BaseException) -> BaseException:
     found = getattr(error, "orig", None)
     return found if isinstance(found, BaseException) else error
 
 
-class SqliteDialect:
+class SqliteDialect(SqliteRecords):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -123,6 +140,28 @@ class SqliteDialect:
 
     def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return set(ids)
+
+    def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
+        try:
+            rows = _COLLECTION.rows(conn, {"pid": progression_id})
+        except Exception as error:
+            if "could not decode" not in str(_driver_error(error)).lower():
+                raise
+            return ParentValue(b"", None)
+        return ParentValue(rows[0][0], None) if rows else None
+
+    def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+        library: Any = conn.dialect.dbapi
+        if library.sqlite_version_info >= _OCTET_LENGTH_SINCE:
+            return func.octet_length(column)
+        return func.length(sql_cast(column, LargeBinary))
+
+    def store_mark(self, conn: Connection) -> object | None:
+        driver: Any = conn.connection.dbapi_connection
+        return _Mark(driver, driver.execute("PRAGMA data_version").fetchone()[0])
+
+    def touch_parent(self, conn: Connection, progression_id: str) -> None:
+        return None
 
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         _INSERT_ITEM.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])

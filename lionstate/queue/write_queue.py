@@ -20,7 +20,7 @@ __all__ = ["WriteQueue"]
 
 _SWEEP_SECONDS = 0.05
 _SCAN_FACTOR = 4
-_MAX_PARSES = 5
+_MAX_PARSES = 20
 _FIRST_HOLD_SECONDS = 0.0002
 
 
