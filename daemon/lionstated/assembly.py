@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
@@ -94,8 +95,12 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
 
 def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dict[str, Verb]:
     """The migration API: names as the CLI has them."""
-    reads = {"status": service.status, "verify": service.verify, "blocked": service.blocked}
-    changes = {
+    reads: dict[str, Callable[..., Awaitable[Any]]] = {
+        "status": service.status,
+        "verify": service.verify,
+        "blocked": service.blocked,
+    }
+    changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
         "resume": service.resume,
         "maintenance-enabled": service.set_maintenance_enabled,

@@ -172,14 +172,18 @@ def compat_read(
 
 
 @app.command()
-def pause(url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False) -> None:
+def pause(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
     _with_service(Target(url, daemon, token), lambda service: service.pause(reason=reason))
     render.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
 @app.command()
-def resume(url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False) -> None:
+def resume(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
     """Lift a pause."""
     was_paused = _with_service(Target(url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
@@ -187,13 +191,17 @@ def resume(url: Url = None, daemon: Daemon = None, token: Token = None, reason: 
 
 
 @app.command()
-def enable(url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False) -> None:
+def enable(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
     """Let the daemon's timer migrate, whatever its settings say; a pause still holds."""
     _set_enabled(Target(url, daemon, token), True, reason, as_json)
 
 
 @app.command()
-def disable(url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False) -> None:
+def disable(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
     """Keep the daemon's timer from migrating, whatever its settings say; `step` still works."""
     _set_enabled(Target(url, daemon, token), False, reason, as_json)
 

@@ -15,6 +15,8 @@ from tests.demo.processes import DaemonProcess
 from tests.support.backends import database_of
 from tests.support.postgres import PostgresServer
 
+# The script that the package installs beside the interpreter.
+LIONSTATE = str(Path(sys.executable).with_name("lionstate"))
 Daemons = Callable[..., DaemonProcess]
 
 
@@ -40,6 +42,9 @@ def daemons(folder: Path) -> Iterator[Daemons]:
     yield start
     for daemon in started:
         daemon.kill()
+    for daemon in started:
+        for line in daemon.log.read_text(encoding="utf-8").splitlines():
+            assert line.startswith(("{", "lionstated: ")), f"a line of the log is no JSON: {line}"
 
 
 _names = iter(range(10_000))
@@ -54,14 +59,22 @@ def store_url(request: pytest.FixtureRequest, folder: Path) -> str:
     return database_of(server, f"e2e_{os.getpid()}_{next(_names)}")
 
 
-def command(*arguments: str | Path, timeout: float = 30.0, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m MODULE …`` to its end; variables of lionstate are not inherited."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LIONSTATE_")}
+def lionstated(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the daemon's command to its end."""
+    return _command([sys.executable, "-m", "lionstated", *map(str, arguments)], env)
+
+
+def lionstate(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command ``lionstate`` to its end."""
+    return _command([LIONSTATE, *map(str, arguments)], env)
+
+
+def clean_environment(**env: str) -> dict[str, str]:
+    """The environment without variables of lionstate, which would be settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LIONSTATE_")} | env
+
+
+def _command(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**clean, **env},
-        check=False,
+        command, capture_output=True, text=True, timeout=50, env=clean_environment(**env), check=False
     )

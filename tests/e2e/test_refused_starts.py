@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.legacy_store import main as write_legacy_store
-from tests.e2e.conftest import Daemons, command
+from tests.e2e.conftest import Daemons, lionstate, lionstated
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -25,9 +25,17 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
+def untouched(folder: Path) -> dict[str, str]:
+    """The contents without what a look from the side leaves: SQLite's shared memory, an empty log, the owner's lock."""
+    found = contents(folder)
+    aside = [name for name in found if name.endswith(("-shm", "-wal", ".lionstated.lock"))]
+    assert all((folder / name).stat().st_size == 0 for name in aside if not name.endswith("-shm"))
+    return {name: digest for name, digest in found.items() if name not in aside}
+
+
 def refused(code: int, said: str, *arguments: str | Path, **env: str) -> str:
     """Start lionstated, which must end with this code and one line that says this."""
-    done = command("lionstated", *arguments, **env)
+    done = lionstated(*arguments, **env)
     assert (code, 1) == (done.returncode, len(done.stderr.splitlines())), done.stderr
     assert done.stderr.startswith("lionstated: ")
     assert said in done.stderr
@@ -70,7 +78,7 @@ def test_bad_environment(folder: Path) -> None:
 def test_good_configuration_is_shown(folder: Path) -> None:
     config = folder / "good.toml"
     config.write_text("[database]\nurl = 'x.db'\n[queue]\nmax_operations = 7\n")
-    done = command("lionstated", "--config", config, "--check-config", LIONSTATE_QUEUE__DEADLINE_MS="5")
+    done = lionstated("--config", config, "--check-config", LIONSTATE_QUEUE__DEADLINE_MS="5")
     assert (0, "") == (done.returncode, done.stderr)
     for line in ('url = "x.db"', "max_operations = 7", "deadline_ms = 5"):
         assert line in done.stdout.splitlines()
@@ -84,7 +92,7 @@ def test_bad_store_paths(folder: Path) -> None:
     before = contents(folder)
     refused(4, "the store path is a folder", *store_flags(folder / "sub"))
     refused(4, "folder cannot be made", *store_flags(folder / "file" / "deep" / "x.db"))
-    refused(3, "no database", *store_flags(folder / "text.db"))
+    refused(4, "not a database", *store_flags(folder / "text.db"))
     refused(3, "no database", *store_flags(folder / "tiny.db"))
     refused(2, "not a", *store_flags("mysql://localhost/x"))
     assert before == contents(folder)
@@ -92,9 +100,11 @@ def test_bad_store_paths(folder: Path) -> None:
 
 def test_a_folder_of_the_store_is_made(folder: Path, daemons: Daemons) -> None:
     path = folder / "new" / "folder" / "x.db"
-    daemon = daemons(path, listen__socket="")
-    daemon.stop()
-    assert path.exists()
+    daemon = daemons(path, wait=False, listen__socket="")
+    daemon.socket = path.with_name("x.db.sock")
+    daemon.wait_until_ready()
+    assert daemon.stop() == 0
+    assert ["x.db", "x.db.lionstated.lock"] == sorted(os.listdir(path.parent))
 
 
 def newer_own_schema(conn: sqlite3.Connection) -> None:
@@ -131,10 +141,10 @@ def test_stores_of_others_are_left_alone(
     conn.close()
     before = contents(folder)
     refused(3, "", *store_flags(path))
-    assert before == contents(folder)
-    done = command("lionstate.cli", "progression-migrate", "status", "--url", path)
+    assert before == untouched(folder)
+    done = lionstate("progression-migrate", "status", "--url", path)
     assert (3, 1) == (done.returncode, len(done.stderr.splitlines())), done.stderr
-    assert before == contents(folder)
+    assert before == untouched(folder)
 
 
 def test_a_port_in_use(folder: Path) -> None:
