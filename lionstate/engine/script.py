@@ -114,7 +114,14 @@ class Unit:
 
 
 class Batch(Protocol):
-    """What a writer runs in one transaction."""
+    """What a writer runs in one transaction.
+
+    Attributes:
+        lane: For whom, to measure lock holds by: ``request`` or ``maintenance``.
+    """
+
+    @property
+    def lane(self) -> str: ...
 
     def wanted(self) -> bool:
         """Asked while the writer waits for its lock: whether anybody still wants the batch."""
