@@ -12,13 +12,14 @@ from prometheus_client.exposition import choose_encoder
 
 from lionstate import __version__
 from lionstate.errors import BlockedCode, HeldReason
+from lionstate.migration import MigrationStatus, MigrationStep, StopReason
 
 __all__ = ["Metrics"]
 
 _LANES = ("request", "maintenance")
 _OUTCOMES = ("written", "not_written", "unknown", "read", "failed", "refused")
 _MODES = ("passive", "full", "restart", "truncate")
-_CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "failed")
+_CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "error")
 _PHASES = ("json", "dual", "items", "blocked")
 _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch")
@@ -154,6 +155,31 @@ class Metrics:
 
     # The observer protocol of the engine and the queue.
 
+    def migration_step(self, step: MigrationStep) -> None:
+        """Count what one migration step did."""
+        self.step_times.observe(step.seconds)
+        self.items.inc(step.items)
+        self.migrated_bytes.inc(step.size_bytes)
+        self.chunks.labels("copied").inc(step.chunks)
+        if step.lost_races:
+            self.chunks.labels("stale").inc(step.lost_races)
+        if step.stop_reason is StopReason.BUSY:
+            self.chunks.labels("busy").inc()
+        for outcome, count in step.verified.items():
+            self.parity_checks.labels(outcome).inc(count)
+        if step.cut_over:
+            self.cutover_locks.observe(step.cutover_lock_seconds)
+
+    def migration_status(self, status: MigrationStatus) -> None:
+        """Set the gauges of phases, remaining items, blocked and held."""
+        for phase in _PHASES:
+            self.progressions.labels(phase).set(status.phases.get(phase, 0))
+        self.remaining_items.set(status.remaining_items)
+        for code in BlockedCode:
+            self.blocked.labels(code).set(status.blocked.get(code, 0))
+        for reason in HeldReason:
+            self.held.labels(reason).set(status.held.get(reason, 0))
+
     def lock_wait(self, seconds: float) -> None:
         """The write lock was obtained after `seconds`."""
         self.lock_waits.observe(seconds)
@@ -184,9 +210,9 @@ class Metrics:
         self.wal_frames.labels("checkpointed").set(checkpointed_frames)
         self.wal_bytes.set(wal_bytes)
 
-    def wal_written(self, bytes: int) -> None:
-        """Bytes went into the log."""
-        self.wal_growth.inc(bytes)
+    def wal_written(self, count: int) -> None:
+        """So many bytes went into the log."""
+        self.wal_growth.inc(count)
 
     def batch(self, operations: int) -> None:
         """A transaction with so many operations ended."""
@@ -196,10 +222,10 @@ class Metrics:
         """An operation was taken after waiting for `seconds`."""
         self.queue_waits.observe(seconds)
 
-    def queue_depth(self, operations: int, bytes: int, oldest_age_seconds: float) -> None:
+    def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
         """The queue changed."""
         self.depth.set(operations)
-        self.bytes.set(bytes)
+        self.bytes.set(size_bytes)
         self.age.set(oldest_age_seconds)
 
     def operation(self, name: str, outcome: str) -> None:

@@ -1,9 +1,212 @@
-"""The verbs of ``lionstate progression-migrate``."""
+"""The verbs of ``lionstate progression-migrate`` (ADR-0117 D5, design decision 31)."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
 import typer
+
+from lionstate.cli import render
+from lionstate.cli.interrupt import run_until_interrupted
+from lionstate.cli.target import Target, open_target
+from lionstate.errors import InvalidInputError
+from lionstate.migration import MigrationStatus, MigrationStep, StopReason, VerificationOutcome
 
 __all__ = ["app"]
 
+R = TypeVar("R")
+
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="LIONSTATE_DATABASE__URL", help="The store: a file or a URL.", show_default=False),
+]
+Daemon = Annotated[
+    str | None,
+    typer.Option("--daemon", envvar="LIONSTATE_DAEMON", help="A daemon: unix:/path or http://host:port."),
+]
+Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", help="The daemon's bearer token.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
+
+_BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
+_CAPS = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
+_BUSY_STEPS = 3
+_BUSY_SECONDS = 0.2
+
+
+def _with_service(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
+    async def run() -> R:
+        async with open_target(target) as service:
+            return await work(service)
+
+    return run_until_interrupted(run())
+
+
+@app.command()
+def status(
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    limit: Annotated[int, typer.Option(help="How many of the hottest progressions to list.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
+    found = _with_service(Target(url, daemon, token), lambda service: service.status(limit=limit))
+    render.status(found, as_json=as_json)
+
+
+@app.command()
+def step(
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    progression: Annotated[str | None, typer.Option(help="Work on this progression only.")] = None,
+    max_items: Annotated[int, typer.Option(help="Elements to copy in one step.")] = 500,
+    max_bytes: Annotated[int, typer.Option(help="Bytes of ids to copy in one step.")] = 4 * 1024 * 1024,
+    max_seconds: Annotated[float, typer.Option(help="Time of one step.")] = 1.0,
+    until_done: Annotated[bool, typer.Option("--until-done", help="Step until nothing is left to do.")] = False,
+    accept_foreign_writers: Annotated[
+        bool, typer.Option("--accept-foreign-writers", help="Cut over although another program writes this store.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Do a bounded piece of migration: admit, copy, prove, cut over.
+
+    Exits with 5 when the store is paused or stays locked. With --until-done or --progression also with 7 when
+    something is held back, and with 8 when something is blocked.
+    """
+    caps = {"max_items": max_items, "max_bytes": max_bytes, "max_seconds": max_seconds}
+
+    async def work(service: Any) -> tuple[list[MigrationStep], MigrationStatus]:
+        if accept_foreign_writers:
+            await service.set_accept_foreign_writers(True, reason="--accept-foreign-writers")
+        if until_done:
+            return await _until_done(service, progression, caps, show=not as_json)
+        return [await service.step(progression_id=progression, **caps)], await service.status(limit=0)
+
+    steps, after = _with_service(Target(url, daemon, token), work)
+    render.steps(steps, after, as_json=as_json)
+    everything = after if until_done and progression is None else None
+    raise typer.Exit(_exit_code(steps[-1].stop_reason, progression, everything))
+
+
+async def _until_done(
+    service: Any, progression: str | None, caps: dict[str, Any], *, show: bool
+) -> tuple[list[MigrationStep], MigrationStatus]:
+    steps: list[MigrationStep] = []
+    found: MigrationStatus = await service.status(limit=0)
+    busy = 0
+    with render.progress(found, show=show) as advance:
+        while True:
+            steps.append(await service.step(progression_id=progression, **caps))
+            found = await service.status(limit=0)
+            advance(found)
+            if steps[-1].stop_reason in _CAPS or steps[-1].did_work:
+                busy = 0
+                continue
+            busy += 1
+            if steps[-1].stop_reason is not StopReason.BUSY or busy >= _BUSY_STEPS:
+                return steps, found
+            await asyncio.sleep(_BUSY_SECONDS)
+
+
+def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
+    if reason in (StopReason.BUSY, StopReason.PAUSED):
+        return _BUSY
+    if progression is None and everything is None:
+        return 0
+    if reason is StopReason.BLOCKED or (everything is not None and everything.blocked):
+        return _BLOCKED
+    return _NOT_APPLICABLE if reason is StopReason.HELD else 0
+
+
+@app.command()
+def verify(
+    progression_id: Annotated[str, typer.Argument(help="The progression to compare.")],
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the two representations of a progression; changes nothing in any phase.
+
+    Exits with 6 when they differ and with 7 when there is only one.
+    """
+    found = _with_service(Target(url, daemon, token), lambda service: service.verify(progression_id))
+    render.verification(found, as_json=as_json)
+    codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
+    raise typer.Exit(codes.get(found.outcome, 0))
+
+
+@app.command("compat-read")
+def compat_read(
+    progression_id: Annotated[str | None, typer.Argument(help="The progression; or --all.")] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="The global switch.")] = False,
+    enable: Annotated[bool, typer.Option("--enable", help="Read the frozen prefix and the relational tail.")] = False,
+    disable: Annotated[bool, typer.Option("--disable", help="Read the items again.")] = False,
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    reason: Reason = None,
+    as_json: Json = False,
+) -> None:
+    """Switch reads of cut-over progressions to the frozen prefix and the tail, or back."""
+    if enable == disable:
+        raise InvalidInputError("say --enable or --disable")
+    if (progression_id is None) != everywhere:
+        raise InvalidInputError("name one progression, or say --all")
+
+    async def work(service: Any) -> None:
+        if progression_id is None:
+            await service.set_compat_read_everywhere(enable, reason=reason)
+        else:
+            await service.set_compat_read(progression_id, enable)
+
+    _with_service(Target(url, daemon, token), work)
+    facts = {"progression_id": progression_id, "compat_read": enable}
+    render.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
+
+
+@app.command()
+def pause(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
+    """Stop migrating after the running chunk, until resumed; survives restarts."""
+    _with_service(Target(url, daemon, token), lambda service: service.pause(reason=reason))
+    render.done("migration is paused", {"paused": True}, as_json=as_json)
+
+
+@app.command()
+def resume(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
+    """Lift a pause."""
+    was_paused = _with_service(Target(url, daemon, token), lambda service: service.resume(reason=reason))
+    text = "migration goes on" if was_paused else "migration was not paused"
+    render.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
+
+
+@app.command()
+def enable(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
+    """Let the daemon's timer migrate, whatever its settings say; a pause still holds."""
+    _set_enabled(Target(url, daemon, token), True, reason, as_json)
+
+
+@app.command()
+def disable(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
+    """Keep the daemon's timer from migrating, whatever its settings say; `step` still works."""
+    _set_enabled(Target(url, daemon, token), False, reason, as_json)
+
+
+def _set_enabled(target: Target, enabled: bool, reason: str | None, as_json: bool) -> None:
+    _with_service(target, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
+    text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
+    render.done(text, {"maintenance_enabled": enabled}, as_json=as_json)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
 
+from lionstate.dialects.records import RecordIntents
 from lionstate.errors import StateError
 
 __all__ = ["Capabilities", "Dialect", "ParentRow", "ParentValue"]
@@ -49,7 +50,7 @@ class ParentValue:
     version: int | None
 
 
-class Dialect(Protocol):
+class Dialect(RecordIntents, Protocol):
     """The seam between the rooms above and one database."""
 
     capabilities: Capabilities

@@ -14,6 +14,7 @@ from lionstate.errors import OutcomeUnknownError, StateError
 __all__ = [
     "Batch",
     "Call",
+    "Continued",
     "Deferred",
     "NotWritten",
     "Outcome",
@@ -38,7 +39,7 @@ class Deferred(Generic[R]):
 
     Attributes:
         raw: What was read.
-        finish: A pure function from ``raw`` to the result.
+        finish: A pure function from ``raw`` to the result, or to ``Continued`` when more must be read first.
         size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
         observe: Tells the store's observer what kind of read this was.
     """
@@ -46,9 +47,16 @@ class Deferred(Generic[R]):
     __deferred__: ClassVar[bool] = True
 
     raw: Any
-    finish: Callable[[Any], R]
+    finish: Callable[[Any], R | Continued[R]]
     size: int = 0
     observe: Callable[[Observer], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Continued(Generic[R]):
+    """What pure work says when the rest must be read: the next script, which gets a snapshot of its own."""
+
+    script: Callable[[Connection], Deferred[R] | R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +114,21 @@ class Unit:
 
 
 class Batch(Protocol):
-    """What a writer runs in one transaction."""
+    """What a writer runs in one transaction.
+
+    Attributes:
+        lane: For whom, to measure lock holds by: ``request`` or ``maintenance``.
+    """
+
+    @property
+    def lane(self) -> str: ...
+
+    def wanted(self) -> bool:
+        """Asked while the writer waits for its lock: whether anybody still wants the batch."""
+        ...
 
     def take(self) -> Sequence[Unit]:
-        """Called once, when the writer holds its lock: decide what is still alive and how it folds."""
+        """Decide, under the writer's lock, what is still alive and how it folds; a second call changes nothing."""
         ...
 
     def lock(self, conn: Connection) -> None:

@@ -99,14 +99,16 @@ async def test_every_snapshot_is_a_prefix_of_the_next(backend: Backend) -> None:
 async def test_a_full_read_leaves_the_event_loop_alone(backend: Backend) -> None:
     """Design §2.1: pages and parses do not stop the loop.
 
-    Measured by how late a 1 ms timer comes, the best of three reads: a busy machine is late now and then, while pages
+    Measured by how late a 1 ms timer comes, the best of eight reads: a busy machine is late now and then, while pages
     of 5,000 rows are 90 ms late every time.
     """
     ids = [f"{number:032x}" for number in range(100_000)]
     await backend.direct.create_progression("items", ids)
     await put(backend, "json", "absent", ids)
     for name in ("items", "json"):
-        worst = [await _lateness(backend, name, ids) for _ in range(3)]
+        worst: list[float] = []
+        while not worst or (min(worst) >= 0.06 and len(worst) < 8):
+            worst.append(await _lateness(backend, name, ids))
         assert min(worst) < 0.06, worst
 
 

@@ -1,5 +1,5 @@
 """The backends of the conformance suite."""
 
-from tests.conformance.conftest import backend, empty_store, state
+from tests.support.stores import backend, empty_store, state
 
 __all__ = ["backend", "empty_store", "state"]
