@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from lionstate.engine import Deferred, EngineSettings, StoreURL
+from lionstate.engine import Deferred, EngineSettings, Refused, StoreURL
 from lionstate.errors import ClosedError, InvalidInputError
 from lionstate.facade import Facade
 from lionstate.operations import operation_of
@@ -109,7 +109,7 @@ class StateDB(Facade):
         """Close the store."""
         await self.close()
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
         operation = operation_of(script)
         result: R = await self.store.run(operation, operation.bind(args, kwargs))
         return result

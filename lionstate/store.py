@@ -20,6 +20,7 @@ from lionstate.engine import (
     NotWritten,
     Observer,
     Outcome,
+    Refused,
     SilentObserver,
     StoreURL,
     Unit,
@@ -409,7 +410,7 @@ class Store:
             keys = None if keys is None or found is None else keys | found
         ticket = Ticket(
             "batch",
-            lambda conn: [script(conn) for script in scripts],
+            lambda conn: [_or_raise(script(conn)) for script in scripts],
             {},
             None,
             keys,
@@ -476,6 +477,13 @@ class Store:
     def turn_taken(self, holder: asyncio.Task[Any] | None) -> None:
         """Note which task holds the explicit transaction; None when it has ended."""
         self._turn_holder = holder
+
+
+def _or_raise(value: Any) -> Any:
+    """Inside an atomic batch a refusal takes everything back, what the refused script wrote too."""
+    if isinstance(value, Refused):
+        raise value.error
+    return value
 
 
 def _progressions(keys: frozenset[str] | None) -> frozenset[str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.status import StatusFacade
 
 __all__ = ["Facade", "ProgressionFacade", "Runner"]
 
 
-class Facade(ProgressionFacade):
+class Facade(
+    ProgressionFacade,
+    StatusFacade,
+    InvocationFacade,
+):
     """Every facade method that exists both in process and through the daemon."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from lionstate.engine import Deferred
+from lionstate.engine import Deferred, Refused
 
 __all__ = ["Runner"]
 
@@ -16,8 +16,8 @@ R = TypeVar("R")
 class Runner(Protocol):
     """Runs one script with its arguments: on a connection, or in the daemon."""
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a script and return its result."""
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a script and return its result; a refusal that it returns is raised."""
         ...
 
     async def _read(

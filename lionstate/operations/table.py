@@ -11,8 +11,9 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.progression.parsed import ParsedValues
+from lionstate.records.values import rough_size
 
-__all__ = ["FoldFunction", "KeysFunction", "Operation", "everything", "operation", "progression_key"]
+__all__ = ["FoldFunction", "KeysFunction", "Operation", "everything", "operation", "progression_key", "touching"]
 
 FoldFunction: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]], ParsedValues], Sequence[Any]]
 KeysFunction: TypeAlias = Callable[[Mapping[str, Any]], frozenset[str] | None]
@@ -45,18 +46,21 @@ class Operation:
     parameters: tuple[inspect.Parameter, ...] = field(default=())
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Name the arguments of a call; defaults stay out.
+        """Name the arguments of a call; defaults stay out, and what a script takes as ``**changes`` comes flat.
 
         Raises:
             InvalidInputError: Too many, unknown, doubled or missing arguments.
         """
-        names = [parameter.name for parameter in self.parameters]
+        kinds = inspect.Parameter
+        named = [parameter for parameter in self.parameters if parameter.kind is not kinds.VAR_KEYWORD]
+        names = [parameter.name for parameter in named]
+        open_ended = len(named) < len(self.parameters)
         bound = dict(zip(names, args, strict=False))
         extra = kwargs.keys() - set(names)
-        if len(args) > len(names) or extra or bound.keys() & kwargs.keys():
+        if len(args) > len(names) or (extra and not open_ended) or bound.keys() & kwargs.keys():
             raise InvalidInputError(f"{self.name} does not take these arguments")
         bound.update(kwargs)
-        for parameter in self.parameters:
+        for parameter in named:
             if parameter.default is parameter.empty and parameter.name not in bound:
                 raise InvalidInputError(f"{self.name} needs {parameter.name}")
         return bound
@@ -65,6 +69,28 @@ class Operation:
 def everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
     """The keys of an operation that may touch anything."""
     return None
+
+
+def touching(*what: str) -> KeysFunction:
+    """The keys of an operation on rows that its parameters name.
+
+    Args:
+        what: ``prefix:parameter``, or ``prefix:parameter.key`` when the parameter is a mapping. A parameter that is
+            absent or None names no row.
+    """
+    parts = [(prefix, *path.partition(".")[::2]) for prefix, _, path in (word.partition(":") for word in what)]
+
+    def keys(params: Mapping[str, Any]) -> frozenset[str] | None:
+        found = set()
+        for prefix, name, key in parts:
+            value = params.get(name)
+            if key and isinstance(value, Mapping):
+                value = value.get(key)
+            if value is not None:
+                found.add(f"{prefix}:{value}")
+        return frozenset(found)
+
+    return keys
 
 
 def _small(_params: Mapping[str, Any]) -> int:
@@ -84,8 +110,14 @@ def operation(
     keys: KeysFunction = everything,
     fold: FoldFunction | None = None,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    size: Callable[[Mapping[str, Any]], int] = _small,
+    size: Callable[[Mapping[str, Any]], int] | None = None,
 ) -> Operation:
-    """Make the entry of a script; its name and parameters are the script's."""
+    """Make the entry of a script; its name and parameters are the script's.
+
+    A script that declares its arguments with ``takes`` is prepared by that check and measured by its parameters.
+    """
+    declared = getattr(script, "check", None)
+    prepare = prepare or declared
+    size = size or (rough_size if declared else _small)
     parameters = tuple(inspect.signature(script).parameters.values())[1:]
     return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters)
