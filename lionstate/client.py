@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from lionstate import wire
-from lionstate.engine import Deferred
+from lionstate.engine import Deferred, Refused
 from lionstate.errors import (
     ClosedError,
     DaemonUnreachableError,
@@ -395,7 +395,7 @@ class StateClient(Facade):
         )
         return codec.decode_result(await (self._writes if writes else self._reads).run(call))
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = await self._post(script, args, kwargs)
         return result
 

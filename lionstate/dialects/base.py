@@ -51,6 +51,10 @@ class Dialect(Protocol):
         """Build the test whether a JSON column is an array with this text as an element."""
         ...
 
+    def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
+        """Build the test whether a text holds another, letter case and all."""
+        ...
+
     def whole_part(self, number: ColumnElement[float]) -> ColumnElement[int]:
         """Build the whole number that is left when the fraction is cut off."""
         ...

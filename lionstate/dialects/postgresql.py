@@ -129,7 +129,10 @@ class PostgresqlDialect:
         return postgresql_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
-        return cast(column, JSONB).op("@>")(func.jsonb_build_array(cast(value, Text)))
+        return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+
+    def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
+        return func.strpos(text, part) > 0
 
     def whole_part(self, number: ColumnElement[float]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)
@@ -193,7 +196,10 @@ class PostgresqlDialect:
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection
         raw = getattr(driver, "driver_connection", None)
-        return bool(raw is not None and not raw.is_closed() and raw.is_in_transaction())
+        if raw is None or raw.is_closed():
+            return False
+        # SQLAlchemy sends BEGIN with the first statement: before it there is nothing that could have been lost.
+        return getattr(driver, "_transaction", driver) is None or bool(raw.is_in_transaction())
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)

@@ -104,6 +104,9 @@ class SqliteDialect:
         element = func.json_each(array).table_valued("value", "type")
         return exists().where(element.c.type == "text", element.c.value == value)
 
+    def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
+        return func.instr(text, part) > 0
+
     def whole_part(self, number: ColumnElement[float]) -> ColumnElement[int]:
         return sql_cast(number, Integer)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.shows import ShowFacade
 from lionstate.facade.status import StatusFacade
+from lionstate.facade.teams import TeamFacade
 
 __all__ = ["Facade", "ProgressionFacade", "Runner"]
 
@@ -14,5 +16,7 @@ class Facade(
     ProgressionFacade,
     StatusFacade,
     InvocationFacade,
+    ShowFacade,
+    TeamFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""

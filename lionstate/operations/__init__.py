@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lionstate.operations import invocations, progression, status
+from lionstate.operations import invocations, progression, shows, status, teams
 from lionstate.operations.table import FoldFunction, Operation
 
 __all__ = ["OPERATIONS", "FoldFunction", "Operation", "operation_of"]
@@ -14,6 +14,8 @@ _ALL = (
     *progression.TABLE,
     *status.TABLE,
     *invocations.TABLE,
+    *shows.TABLE,
+    *teams.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}
