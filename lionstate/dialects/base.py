@@ -55,7 +55,7 @@ class Dialect(Protocol):
         """Build the test whether a text holds another, letter case and all."""
         ...
 
-    def whole_part(self, number: ColumnElement[float]) -> ColumnElement[int]:
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         """Build the whole number that is left when the fraction is cut off."""
         ...
 

@@ -134,7 +134,7 @@ class PostgresqlDialect:
     def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
         return func.strpos(text, part) > 0
 
-    def whole_part(self, number: ColumnElement[float]) -> ColumnElement[int]:
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)
 
     def lock_word(self, conn: Connection, word: str) -> None:

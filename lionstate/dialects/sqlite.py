@@ -107,7 +107,7 @@ class SqliteDialect:
     def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
         return func.instr(text, part) > 0
 
-    def whole_part(self, number: ColumnElement[float]) -> ColumnElement[int]:
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return sql_cast(number, Integer)
 
     def lock_word(self, conn: Connection, word: str) -> None:

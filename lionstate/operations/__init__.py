@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lionstate.operations import invocations, progression, shows, status, teams
+from lionstate.operations import approvals, blueprints, control, invocations, progression, shows, status, teams
 from lionstate.operations.table import FoldFunction, Operation
 
 __all__ = ["OPERATIONS", "FoldFunction", "Operation", "operation_of"]
@@ -16,6 +16,9 @@ _ALL = (
     *invocations.TABLE,
     *shows.TABLE,
     *teams.TABLE,
+    *control.TABLE,
+    *blueprints.TABLE,
+    *approvals.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}

@@ -21,8 +21,10 @@ from lionstate.records.values import (
     check_page,
     check_text,
     checked_row,
+    encoded_json,
     finite_number,
 )
+from lionstate.schema.types import RawJson
 
 __all__ = [
     "Check",
@@ -30,6 +32,8 @@ __all__ = [
     "above",
     "changes_of",
     "flag",
+    "json_value",
+    "mapping",
     "optional",
     "page_limit",
     "page_offset",
@@ -129,6 +133,18 @@ def page_offset(_name: str, value: Any) -> int:
     """Rows before a page, 0 or more."""
     check_page(1, value)
     return cast(int, value)
+
+
+def json_value(name: str, value: Any) -> RawJson:
+    """Anything that JSON has a form for."""
+    return encoded_json(name, value)
+
+
+def mapping(name: str, value: Any) -> RawJson:
+    """A JSON object."""
+    if not isinstance(value, (Mapping, RawJson)):
+        raise InvalidInputError(f"{name} must be a mapping, not {type(value).__name__}")
+    return encoded_json(name, value)
 
 
 def texts(name: str, value: Any) -> list[str]:
