@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, select
 
 from lionstate.dialects import Dialect, Statement, dialect_named
 from lionstate.engine import (
+    Continued,
     Deferred,
     EngineSettings,
     NotWritten,
@@ -334,10 +335,12 @@ class Store:
         return _value(await ticket.future)
 
     async def read(self, script: Callable[[Connection], Any]) -> Any:
-        """Run a read script in one snapshot; what it deferred is finished outside."""
+        """Run a read script in one snapshot; what it deferred is finished outside, and may go on to another."""
         found = await self._require_reader().run(script)
-        if isinstance(found, Deferred):
-            return await run_pure(found.finish, found.raw, found.size)
+        while isinstance(found, Deferred):
+            found = await run_pure(found.finish, found.raw, found.size)
+            if isinstance(found, Continued):
+                found = await self._require_reader().run(found.script)
         return found
 
     async def write(

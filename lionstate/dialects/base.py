@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
 
+from lionstate.dialects.records import RecordIntents
 from lionstate.errors import StateError
 
 __all__ = ["Capabilities", "Dialect", "ParentRow"]
@@ -38,7 +39,7 @@ class ParentRow:
     version: int | None
 
 
-class Dialect(Protocol):
+class Dialect(RecordIntents, Protocol):
     """The seam between the rooms above and one database."""
 
     capabilities: Capabilities
@@ -49,10 +50,6 @@ class Dialect(Protocol):
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
         """Build the test whether a JSON column is an array with this text as an element."""
-        ...
-
-    def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
-        """Build the test whether a text holds another, letter case and all."""
         ...
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:

@@ -29,6 +29,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
 from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -115,7 +116,7 @@ def _sqlstate(error: BaseException) -> str:
     return ""
 
 
-class PostgresqlDialect:
+class PostgresqlDialect(PostgresqlRecords):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -130,9 +131,6 @@ class PostgresqlDialect:
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
         return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
-
-    def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
-        return func.strpos(text, part) > 0
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)
@@ -196,14 +194,14 @@ class PostgresqlDialect:
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection
         raw = getattr(driver, "driver_connection", None)
-        if raw is None or raw.is_closed():
-            return False
-        # SQLAlchemy sends BEGIN with the first statement: before it there is nothing that could have been lost.
-        return getattr(driver, "_transaction", driver) is None or bool(raw.is_in_transaction())
+        # The adapter begins with the first statement: where none was sent, none can be lost.
+        begun = getattr(driver, "_transaction", driver) is not None
+        return bool(raw is not None and not raw.is_closed() and (raw.is_in_transaction() or not begun))
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
-        rows = conn.execute(text(f"EXPLAIN {compiled}"), dict(params))
+        values = compiled.construct_params(dict(params))
+        rows = conn.exec_driver_sql(f"EXPLAIN {compiled}", tuple(values[name] for name in compiled.positiontup))
         return "\n".join(str(row[0]) for row in rows)
 
     def classify_error(self, error: BaseException) -> StateError | None:

@@ -30,6 +30,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
 from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
@@ -85,7 +86,7 @@ def _driver_error(error: BaseException) -> BaseException:
     return found if isinstance(found, BaseException) else error
 
 
-class SqliteDialect:
+class SqliteDialect(SqliteRecords):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -103,9 +104,6 @@ class SqliteDialect:
         array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
         element = func.json_each(array).table_valued("value", "type")
         return exists().where(element.c.type == "text", element.c.value == value)
-
-    def text_holds(self, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
-        return func.instr(text, part) > 0
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return sql_cast(number, Integer)

@@ -13,6 +13,7 @@ from lionstate.errors import OutcomeUnknownError, StateError
 __all__ = [
     "Batch",
     "Call",
+    "Continued",
     "Deferred",
     "NotWritten",
     "Outcome",
@@ -37,15 +38,22 @@ class Deferred(Generic[R]):
 
     Attributes:
         raw: What was read.
-        finish: A pure function from ``raw`` to the result.
+        finish: A pure function from ``raw`` to the result, or to ``Continued`` when more must be read first.
         size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
     """
 
     __deferred__: ClassVar[bool] = True
 
     raw: Any
-    finish: Callable[[Any], R]
+    finish: Callable[[Any], R | Continued[R]]
     size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Continued(Generic[R]):
+    """What pure work says when the rest must be read: the next script, which gets a snapshot of its own."""
+
+    script: Callable[[Connection], Deferred[R] | R]
 
 
 @dataclass(frozen=True, slots=True)

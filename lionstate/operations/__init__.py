@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lionstate.operations import approvals, blueprints, control, invocations, progression, shows, status, teams
+from lionstate.operations import (
+    approvals,
+    blueprints,
+    control,
+    conversation,
+    definitions,
+    evidence,
+    invocations,
+    progression,
+    sessions,
+    shows,
+    status,
+    teams,
+)
 from lionstate.operations.table import FoldFunction, Operation
 
 __all__ = ["OPERATIONS", "FoldFunction", "Operation", "operation_of"]
 
 _ALL = (
     *progression.TABLE,
+    *conversation.TABLE,
+    *definitions.TABLE,
+    *evidence.TABLE,
     *status.TABLE,
+    *sessions.TABLE,
     *invocations.TABLE,
     *shows.TABLE,
     *teams.TABLE,

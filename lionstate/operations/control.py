@@ -7,7 +7,7 @@ from lionstate.records import controls, engine_runs, projects, run_tags, signals
 
 __all__ = ["TABLE"]
 
-_project = touching("project:name")
+_project = touching("j:name")
 _run = touching("er:run_id", "s:session_id")
 _control = touching("control:control_id")
 _tag = touching("s:session_id")

@@ -69,6 +69,9 @@ class ParsedValues:
         self._characters = 0
         self.observer: Observer = observer or SilentObserver()
         self.append_counts: Counter[str] = Counter()
+        # Ids of message classes that a committed transaction saw; the records' own, kept here because it has the
+        # same life: one for each store's queue, changed after COMMIT.
+        self.class_ids: dict[str, int] = {}
 
     def get(self, progression_id: str, text: object) -> ParsedCollection | Unreadable | None:
         """The parse of exactly this text: cached, made here when small, None when it must be made outside."""

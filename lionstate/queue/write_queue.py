@@ -345,11 +345,12 @@ class WriteQueue:
 
     async def _parse(self, wanted: Sequence[tuple[Ticket, NeedsParse | Later]]) -> None:
         """Parse outside the transaction; the tickets of those keys come first in the next batch."""
-        for need in {need.progression_id: need for _, need in wanted if isinstance(need, NeedsParse)}.values():
+        needs = [need for _, need in wanted if isinstance(need, NeedsParse)]
+        for need in {need.progression_id: need for need in needs}.values():
             await self._parsed.learn(need, run_pure)
         again = []
-        for ticket, need in wanted:
-            ticket.parses += isinstance(need, NeedsParse)
+        for ticket, reason in wanted:
+            ticket.parses += isinstance(reason, NeedsParse)
             if ticket.parses > _MAX_PARSES:
                 self._land([ticket])
                 message = "the stored collection changed each time it was parsed; nothing was written"

@@ -17,6 +17,7 @@ from lionstate.errors import InvalidInputError
 from lionstate.records.arguments import optional, page_limit, page_offset, row_of, takes, texts
 from lionstate.records.metadata_merge import check_patch, merge_node_metadata
 from lionstate.records.rows import all_rows, count_rows, filtered, get_row, insert_ignore_row, page
+from lionstate.records.sessions import session_rows
 from lionstate.records.status import StatusReason, change_record, record_changes, record_initial_status
 from lionstate.records.status_vocabulary import ENTITIES
 from lionstate.records.values import check_choice, check_text, finite_number
@@ -131,7 +132,7 @@ def update_invocation(conn: Connection, /, invocation_id: str, **changes: Unpack
     return change_record(conn, "invocation", invocation_id, changes)
 
 
-@takes(check_patch, invocation_id=check_text)
+@takes(invocation_id=check_text, patch=check_patch)
 def merge_invocation_node_metadata(conn: Connection, /, invocation_id: str, patch: Mapping[str, Any]) -> None:
     """Merge a patch into the stored metadata (RFC 7396)."""
     merge_node_metadata(conn, invocations, invocation_id, patch)
@@ -176,9 +177,8 @@ def list_sessions_for_invocations(
         .order_by(ranked.c[_PLACE])
         .params(ids=dialect.bind_ids(list(found)))
     )
-    for row in all_rows(conn, statement):
+    for row in session_rows(conn, statement):
         del row[_PLACE]
-        row["ended_at_is_approximate"] = bool(row["ended_at_is_approximate"])
         found[row["invocation_id"]].append(row)
     return found
 

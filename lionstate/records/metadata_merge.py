@@ -12,28 +12,28 @@ from lionstate.errors import InvalidInputError
 from lionstate.records.rows import lock_row, update_rows
 from lionstate.records.values import encoded_json
 
-__all__ = ["check_patch", "merge_node_metadata", "merged"]
+__all__ = ["check_patch", "merge_node_metadata", "merge_patch"]
 
 
-def merged(stored: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply a merge patch to a value: None removes a key, a mapping merges, anything else replaces."""
-    result = dict(stored) if isinstance(stored, Mapping) else {}
-    for name, value in patch.items():
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Merge as RFC 7396 says; pure. Neither argument is changed."""
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
         if value is None:
-            result.pop(name, None)
-        elif isinstance(value, Mapping):
-            result[name] = merged(result.get(name), value)
+            merged.pop(key, None)
         else:
-            result[name] = value
-    return result
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
 
 
-def check_patch(params: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a ``patch`` that is no mapping or cannot be stored."""
-    if not isinstance(params["patch"], Mapping):
-        raise InvalidInputError(f"patch must be a mapping, not {type(params['patch']).__name__}")
-    encoded_json("patch", params["patch"])
-    return params
+def check_patch(name: str, patch: object) -> object:
+    """Refuse a patch that is no mapping or cannot be stored."""
+    if not isinstance(patch, Mapping):
+        raise InvalidInputError(f"{name} must be a mapping, not {type(patch).__name__}")
+    encoded_json(name, patch)
+    return patch
 
 
 def merge_node_metadata(conn: Connection, table: Table, row_id: str, patch: Mapping[str, Any]) -> None:
@@ -47,7 +47,6 @@ def merge_node_metadata(conn: Connection, table: Table, row_id: str, patch: Mapp
     if row is None:
         return
     now, stored = time.time(), row["node_metadata"]
-    result = merged(stored, patch)
     if stored is not None and not isinstance(stored, Mapping):
-        result |= {"_discarded_node_metadata": stored, "_discarded_at": now}
-    update_rows(conn, table, {"id": row_id}, {"node_metadata": result, "updated_at": now})
+        stored = {"_discarded_node_metadata": stored, "_discarded_at": now}
+    update_rows(conn, table, {"id": row_id}, {"node_metadata": merge_patch(stored, patch), "updated_at": now})

@@ -26,6 +26,7 @@ from lionstate.schema.control import projects
 from lionstate.schema.conversation import sessions
 
 __all__ = [
+    "DEFAULT_SOURCE",
     "ProjectChanges",
     "create_project",
     "delete_project",
@@ -36,6 +37,7 @@ __all__ = [
     "update_project",
 ]
 
+DEFAULT_SOURCE = "git_remote"
 # Only these say where a project is configured; the others are guesses, which do not replace what is known.
 _STRONG_SOURCES = ("config_toml", "global_override")
 _STUDIO = "studio"

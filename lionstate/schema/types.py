@@ -10,7 +10,25 @@ from uuid import UUID
 from sqlalchemy import JSON, REAL, Dialect, Double
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-__all__ = ["Json", "Seconds", "decode_json", "encode_json"]
+__all__ = ["Json", "RawJson", "Seconds", "decode_json", "encode_json"]
+
+
+class RawJson:
+    """A JSON value in its encoded form, which is stored as it is.
+
+    No dataclass: an encoder that knows those would write an object with a text in it.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        """Take the text over; it is proved to be JSON when it is stored."""
+        self.text = text
+
+    @property
+    def __json_text__(self) -> str:
+        """The text, for encoders that do not know this class."""
+        return self.text
 
 
 def _encode_special(value: object) -> str:
@@ -29,13 +47,13 @@ _decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def encode_json(value: object) -> str:
-    """Encode a value for a JSON column; None becomes the text `null`, a UUID its text.
+    """Encode a value for a JSON column; None becomes the text `null`, a UUID its text, a `RawJson` is done.
 
     Raises:
         ValueError: The value holds inf or nan, or refers to itself.
         TypeError: The value holds something that JSON has no form for.
     """
-    return _encoder.encode(value)
+    return value.text if isinstance(value, RawJson) else _encoder.encode(value)
 
 
 def decode_json(stored: Any) -> Any:
