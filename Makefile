@@ -25,7 +25,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench soak explore \
-	cov build check-wheel clean ci
+	cov build check-wheel run demo clean ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,7 +99,37 @@ clean: ## remove what was built or cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
-# `run`, `demo` and `demo-lionagi` go here.
+STORE ?= var/state.db
+OPS   ?= 127.0.0.1:9464
+
+run: $(STAMP) ## start the daemon on ./var/state.db and say how to talk to it
+	@mkdir -p $(dir $(STORE))
+	@echo "store    $(STORE)"
+	@echo "socket   $(STORE).sock"
+	@echo "metrics  http://$(OPS)/metrics   health  http://$(OPS)/readyz"
+	@echo "try, in another terminal:"
+	@echo "  curl -s --unix-socket $(STORE).sock -H 'Content-Type: application/json' -d '{\"progression_id\": \"p1\"}' http://localhost/v1/ops/create_progression"
+	@echo "  curl -s --unix-socket $(STORE).sock http://localhost/v1/progressions/p1"
+	@echo "  $(BIN)/lionstate progression-migrate status --url $(STORE)"
+	@exec $(BIN)/lionstate serve --database-url $(STORE) --listen-ops $(OPS) --log-format console
+
+BACKEND ?= sqlite
+
+demo: $(STAMP) ## migrate a legacy store under four writing processes (BACKEND=sqlite or postgresql)
+	$(BIN)/python -m tests.demo.migration --backend $(BACKEND)
+
+# LionAGI has an environment of its own, so that its dependencies and ours never meet.
+LIONAGI_VENV  := .venv-lionagi
+LIONAGI_STAMP := $(LIONAGI_VENV)/.installed
+
+demo-lionagi: $(STAMP) $(LIONAGI_STAMP) ## migrate a store that LionAGI wrote (BACKEND=sqlite or postgresql)
+	$(BIN)/python -m tests.demo.lionagi --backend $(BACKEND) --lionagi-python $(LIONAGI_VENV)/bin/python
+
+$(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
+	$(PYTHON) -m venv $(LIONAGI_VENV)
+	$(LIONAGI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+.PHONY: demo-lionagi
 
 # The whole suite comes last, so that its closing line is the last one.
 ci: format-check lint types imports check-wheel cov ## what CI runs

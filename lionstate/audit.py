@@ -7,13 +7,15 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, inspect
 
 from lionstate.errors import InvalidInputError
 from lionstate.schema.evidence import admin_events
 from lionstate.schema.types import encode_json
 
-__all__ = ["insert_admin_event"]
+__all__ = ["DEFAULT_ACTOR", "insert_admin_event", "record_event"]
+
+DEFAULT_ACTOR = "lionstate"
 
 
 def insert_admin_event(
@@ -53,3 +55,26 @@ def insert_admin_event(
     }
     conn.execute(insert(admin_events).values(row))
     return event_id
+
+
+def record_event(
+    conn: Connection,
+    /,
+    action: str,
+    *,
+    target_id: str | None = None,
+    details: Mapping[str, Any] | None = None,
+    actor: str = DEFAULT_ACTOR,
+    now: float | None = None,
+) -> None:
+    """Insert one event of lionstate's own work; a store of an older release may lack the table: then nothing.
+
+    Args:
+        action: A dotted name, such as ``progression_migrate.cutover``.
+        details: Counts, codes and digests; never content.
+
+    Cost: one catalogue look and one insert.
+    Contract: ADR-0055 D1; design §4.
+    """
+    if inspect(conn).has_table(admin_events.name):
+        insert_admin_event(conn, action=action, details=dict(details or {}), target_id=target_id, actor=actor, now=now)

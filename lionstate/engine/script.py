@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
+from lionstate.engine.observer import Observer
 from lionstate.errors import OutcomeUnknownError, StateError
 
 __all__ = [
@@ -40,6 +41,7 @@ class Deferred(Generic[R]):
         raw: What was read.
         finish: A pure function from ``raw`` to the result, or to ``Continued`` when more must be read first.
         size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
+        observe: Tells the store's observer what kind of read this was.
     """
 
     __deferred__: ClassVar[bool] = True
@@ -47,6 +49,7 @@ class Deferred(Generic[R]):
     raw: Any
     finish: Callable[[Any], R | Continued[R]]
     size: int = 0
+    observe: Callable[[Observer], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +110,12 @@ class Unit:
     Attributes:
         calls: One script per ticket, used alone when the unit has one call and when a batch is replayed.
         fold: Runs all calls together and returns one value or ``Refused`` each; None runs them in turn.
+        locks_first: A call touches several progressions one after another: ``Batch.lock`` must come before it.
     """
 
     calls: Sequence[Call]
     fold: Callable[[Connection], Sequence[Any]] | None = None
+    locks_first: bool = False
 
 
 class Batch(Protocol):
@@ -121,5 +126,6 @@ class Batch(Protocol):
         ...
 
     def lock(self, conn: Connection) -> None:
-        """Take every lock of the batch in one order; called before a replay and before a batch of several units."""
+        """Take every lock of the batch in one order; called before a replay and before a batch of several units
+        or with one that asks for it."""
         ...

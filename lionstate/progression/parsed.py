@@ -105,6 +105,10 @@ class ParsedValues:
 
     def extend(self, progression_id: str, parsed: ParsedCollection, text: str, ids: Sequence[str]) -> None:
         """After COMMIT: the text is now ``text``, with these ids at its end; ``parsed`` is spent."""
+        if parsed.is_spent:
+            # One batch appended, put the same text back, and appended again.
+            self.forget(progression_id)
+            return
         self.keep(progression_id, parsed.extended(text, ids))
 
     def count_append(self, progression_id: str, appended: int) -> None:

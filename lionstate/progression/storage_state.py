@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,21 @@ from sqlalchemy import Connection, select, update
 
 from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
-from lionstate.progression.phases import Authority, Phase
+from lionstate.errors import BlockedCode
+from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_storage_state as table
 
-__all__ = ["Locked", "StorageState", "get_many", "get_state", "insert_state", "lock_many", "update_state"]
+__all__ = [
+    "Locked",
+    "StorageState",
+    "get_many",
+    "get_state",
+    "insert_state",
+    "lock_many",
+    "record_orphans",
+    "update_state",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,11 @@ class StorageState:
     shadow_rows: bool
     updated_at: float
     cutover_at: float | None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the progression is being deleted and answers as missing (decision 18)."""
+        return self.phase is Phase.BLOCKED and self.blocked_reason == BlockedCode.DELETING
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +144,25 @@ def update_state(conn: Connection, /, progression_id: str, changes: Mapping[str,
 def insert_state(conn: Connection, /, values: Mapping[str, Any]) -> None:
     """Insert the state row of a progression whose parent the caller has locked."""
     conn.execute(table.insert().values(**values))
+
+
+def record_orphans(conn: Connection, /, ids: Sequence[str]) -> dict[str, StorageState]:
+    """Of locked progressions without a state row, block those that have item rows; return their new state rows.
+
+    Cost: one seek each, and one insert for each that is found.
+    Contract: design decision 22.
+    """
+    found = dialect_of(conn).with_items(conn, ids)
+    for progression_id in sorted(found):
+        insert_state(
+            conn,
+            {
+                "progression_id": progression_id,
+                "phase": Phase.BLOCKED.value,
+                "authority": Authority.NONE.value,
+                "blocked_reason": BlockedCode.ORPHAN_ITEMS.value,
+                "generation": new_generation(),
+                "updated_at": time.time(),
+            },
+        )
+    return get_many(conn, sorted(found)) if found else {}

@@ -96,7 +96,7 @@ async def serve_daemon(url: str, socket: Path, **flags: str) -> AsyncIterator[St
         "listen.ops": "",
         **flags,
     }
-    settings = load_settings(None, flags=given, environ={})
+    settings = load_settings(None, flags=given, environ=False)
     parts = assemble()
     daemon = Daemon(settings, operations=parts.operations, store_factory=parts.store_factory)
     async with anyio.create_task_group() as group:
@@ -116,6 +116,7 @@ async def empty_database(state: StateDB) -> None:
                 where = " WHERE type_id > 5" if table.name == "message_types" else ""
                 await transaction.execute(f'DELETE FROM "{table.name}"{where}')
         await transaction.execute("DELETE FROM migration_control WHERE key <> 'storage.normalized'")
+        await transaction.execute("UPDATE migration_control SET value = 'true' WHERE key = 'storage.normalized'")
 
 
 def database_of(server: PostgresServer, name: str) -> str:
