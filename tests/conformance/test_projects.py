@@ -79,7 +79,7 @@ async def test_projects_list_by_last_sight_with_their_sessions(backend: Backend,
 async def test_activity_counts_by_bucket_and_status(backend: Backend, state: Any) -> None:
     now = int(time.time()) // 100 * 100
     times: tuple[dict[str, Any], ...] = (
-        {"created_at": now + 1.0, "started_at": now - 150.0, "ended_at": now - 50.5, "status": "failed"},
+        {"created_at": now + 1.0, "started_at": now - 150.0, "ended_at": now - 20.5, "status": "failed"},
         {"created_at": now - 1.0, "started_at": now - 99.6, "status": "running"},
         {"created_at": now - 150.0, "status": "running"},
         {"created_at": now - 100.0, "status": "running"},

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from lionstate.engine import NotWritten, Written
 from lionstate.errors import InvalidInputError, NotFoundError, TransitionRejectedError
+from lionstate.operations import OPERATIONS
 from tests.support.backends import Backend
 from tests.support.records import assert_refused_unchanged, put, put_session
 
@@ -296,3 +298,16 @@ async def test_history_pages(backend: Backend, state: Any) -> None:
         state.list_status_transitions("session", offset=-1),
         state.list_status_transitions("x"),
     )
+
+
+async def test_a_rejection_inside_an_atomic_batch_takes_everything_back(backend: Backend, state: Any) -> None:
+    await put_session(backend, "s")
+    await put_session(backend, "t", status="failed")
+    change = OPERATIONS["update_status"]
+    calls = [(change, {"entity_type": "session", "entity_id": name, **_OK}) for name in "st"]
+    outcomes = await backend.direct.store.run_batch(calls, atomic=True)
+    assert [TransitionRejectedError] * 2 == [type(found.error) for found in outcomes if isinstance(found, NotWritten)]
+    assert [] == await _events(backend) == await state.list_status_transitions("session")
+    outcomes = await backend.direct.store.run_batch(calls, atomic=False)
+    assert [Written, NotWritten] == [type(found) for found in outcomes]
+    assert 1 == len(await _events(backend)) == len(await state.list_status_transitions("session"))
