@@ -81,12 +81,15 @@ class Daemon:
         self._servers: list[ApiServer] = []
         self._scope: anyio.CancelScope | None = None
         self._closing: anyio.CancelScope | None = None
+        self._reason = "requested"
         self._log = logs.get_logger()
 
-    def stop(self) -> None:
-        """Begin the shutdown; a second call forces it."""
+    def stop(self, reason: str = "requested") -> None:
+        """Begin the shutdown, which the last line of the log explains; a second call forces it."""
         if self._stop.is_set():
             self.force()
+        else:
+            self._reason = reason
         self._stop.set()
 
     def force(self) -> None:
@@ -128,6 +131,7 @@ class Daemon:
         """
         listeners = Listeners.bind(self.settings)
         self.addresses = {listener.kind: listener.address for listener in listeners.all}
+        failure: BaseException | None = None
         try:
             async with anyio.create_task_group() as group:
                 self._scope = group.cancel_scope
@@ -136,12 +140,20 @@ class Daemon:
                 await self._life(group, listeners, task_status)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as exc:
-            raise _first(exc) from None
+            failure = _first(exc)
+            raise failure from None
         finally:
             self._scope = None
             listeners.release()
             self.metrics.up.set(0)
-            self.health.state = "stopped"
+            self._stopped(failure)
+
+    def _stopped(self, failure: BaseException | None) -> None:
+        # A start that failed is told by whoever began it.
+        if self.health.state != "starting":
+            reason = self._reason if failure is None else getattr(failure, "code", type(failure).__name__)
+            self._log.info("stopped", reason=reason, forced=self.forced)
+        self.health.state = "stopped"
 
     async def _life(self, group: TaskGroup, listeners: Listeners, task_status: TaskStatus[Daemon]) -> None:
         monitoring = operations_app(self.metrics, self.health)
@@ -219,11 +231,18 @@ class Daemon:
 
     async def _maintain(self, parts: Parts, finish: anyio.Event, finished: anyio.Event) -> None:
         degraded = self.metrics.service_degraded.labels("maintenance")
-        delay, longest = _RETRY_SECONDS
+        shortest, longest = _RETRY_SECONDS
+        delay = shortest
+
+        def healthy() -> None:
+            nonlocal delay
+            delay = shortest
+            degraded.set(0)
+
         try:
             while parts.maintenance is not None and not finish.is_set():
                 try:
-                    await parts.maintenance(finish, lambda: degraded.set(0))
+                    await parts.maintenance(finish, healthy)
                     return
                 except Exception:
                     degraded.set(1)
@@ -270,11 +289,12 @@ class Daemon:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
             task_status.started()
             async for number in received:
-                self._log.info("signal", name=signal.Signals(number).name)
+                name = signal.Signals(number).name
+                self._log.info("signal", name=name)
                 if number == signal.SIGHUP:
                     self.reload()
                 else:
-                    self.stop()
+                    self.stop(name)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -115,7 +115,9 @@ _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger)
 # The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
 _PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true)")
 
-_UNAVAILABLE = ("08", "53", "57", "58", "XX", "25006")
+# Also wrong credentials and a database that does not exist: the server cannot be used as it was named.
+_UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")
+_QUERY_CANCELED = "57014"
 
 
 def _sqlstate(error: BaseException) -> str:
@@ -254,7 +256,9 @@ class PostgresqlDialect(PostgresqlRecords):
         return isinstance(self.classify_error(error), BackendUnavailableError)
 
     def is_transient(self, error: BaseException) -> bool:
-        return _sqlstate(error) in ("40001", "40P01")
+        # A cached statement whose plan a schema change made invalid is prepared anew the next time.
+        stale = "InvalidCachedStatement" in type(getattr(error, "orig", None) or error).__name__
+        return stale or _sqlstate(error) in ("40001", "40P01")
 
 
 def _by_state(state: str) -> StateError:
@@ -266,8 +270,8 @@ def _by_state(state: str) -> StateError:
         return UniqueConflictError()
     if state.startswith("23"):
         return ConflictError(f"the database refused the row ({state})")
-    if state.startswith("22"):
+    if state.startswith(("22", "54")):
         return InvalidInputError(f"the database cannot store a value ({state})")
-    if state.startswith(_UNAVAILABLE):
+    if state.startswith(_UNAVAILABLE) and state != _QUERY_CANCELED:
         return BackendUnavailableError(f"the database cannot be used ({state})")
     return BackendError(f"the database failed ({state})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lionstate.facade.approvals import ApprovalFacade
+from lionstate.facade.batch import Batch
 from lionstate.facade.controls import ControlFacade
 from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
@@ -19,6 +20,7 @@ from lionstate.facade.teams import TeamFacade
 
 __all__ = [
     "ApprovalFacade",
+    "Batch",
     "BranchFacade",
     "ControlFacade",
     "DefinitionFacade",
@@ -56,3 +58,16 @@ class Facade(
     ApprovalFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""
+
+    def batch(self, *, atomic: bool = True) -> Batch:
+        """Collect writing calls inside ``async with`` and run them together at its end.
+
+        Use: ``async with state.batch() as b: b.append_to_progression(…)``, then look at ``b.results``.
+
+        Args:
+            atomic: All calls in one transaction, all or none, and an error when none; else one outcome each, in
+                order, and no error.
+
+        Contract: design §1.
+        """
+        return Batch(self, Facade, atomic=atomic)

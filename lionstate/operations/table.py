@@ -11,9 +11,18 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.progression.parsed import ParsedValues
-from lionstate.records.values import rough_size
+from lionstate.schema.types import RawJson
 
-__all__ = ["FoldFunction", "KeysFunction", "Operation", "everything", "operation", "progression_key", "touching"]
+__all__ = [
+    "FoldFunction",
+    "KeysFunction",
+    "Operation",
+    "estimated_size",
+    "everything",
+    "operation",
+    "progression_key",
+    "touching",
+]
 
 FoldFunction: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]], ParsedValues], Sequence[Any]]
 KeysFunction: TypeAlias = Callable[[Mapping[str, Any]], frozenset[str] | None]
@@ -97,8 +106,30 @@ def touching(*what: str) -> KeysFunction:
     return keys
 
 
-def _small(_params: Mapping[str, Any]) -> int:
-    return 256
+_CALL_BYTES = 256
+_VALUE_BYTES = 16
+
+
+def estimated_size(params: Mapping[str, Any]) -> int:
+    """Bytes that a call's parameters take in the queue, roughly: what the queue's bound is counted in.
+
+    Cost: one step per value; a text counts its characters.
+    """
+    size = _CALL_BYTES
+    waiting: list[Any] = list(params.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (str, bytes, bytearray)):
+            size += len(value)
+        elif isinstance(value, RawJson):
+            size += len(value.text)
+        elif isinstance(value, Mapping):
+            waiting.extend(value.keys())
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            waiting.extend(value)
+        size += _VALUE_BYTES
+    return size
 
 
 def progression_key(params: Mapping[str, Any]) -> frozenset[str]:
@@ -114,15 +145,13 @@ def operation(
     keys: KeysFunction = everything,
     fold: FoldFunction | None = None,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    size: Callable[[Mapping[str, Any]], int] | None = None,
+    size: Callable[[Mapping[str, Any]], int] = estimated_size,
 ) -> Operation:
     """Make the entry of a script; its name and parameters are the script's.
 
-    A script that declares its arguments with ``takes`` is prepared by that check and measured by its parameters.
+    A script that declares its arguments with ``takes`` is prepared by that check.
     """
-    declared = getattr(script, "check", None)
-    prepare = prepare or declared
-    size = size or (rough_size if declared else _small)
+    prepare = prepare or getattr(script, "check", None)
     parameters = tuple(inspect.signature(script).parameters.values())[1:]
     shape = _shape(parameters)
     return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters, shape)

@@ -51,12 +51,12 @@ def rows() -> Mapping[str, dict[str, dict[str, Any]]]:
     return found
 
 
-@pytest.fixture(params=[False, True], ids=["writable", "read-only"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateDB]:
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[StateDB]:
     """A copy of the store, opened."""
     path = tmp_path / "state.db"
     shutil.copyfile(_FIXTURE, path)
-    async with StateDB(path, readonly=request.param) as state:
+    async with StateDB(path) as state:
         yield state
 
 
@@ -88,8 +88,13 @@ async def test_every_session_reads_equal(store: StateDB, recorded: Mapping[str, 
     assert session == await store.get_session(session["id"])
 
 
-async def test_every_message_reads_equal(store: StateDB, rows: Mapping[str, Any]) -> None:
-    found = await store.get_messages(list(rows["messages"]))
+@pytest.mark.parametrize("readonly", [False, True])
+async def test_every_message_reads_equal(tmp_path: Path, rows: Mapping[str, Any], readonly: bool) -> None:
+    path = tmp_path / "state.db"
+    shutil.copyfile(_FIXTURE, path)
+    async with StateDB(path, readonly=readonly) as store:
+        found = await store.get_messages(list(rows["messages"]))
+        assert 4 == await store.count_sessions()
     assert rows["messages"] == {k: {n: v for n, v in row.items() if n != "lion_class_str"} for k, row in found.items()}
     assert 240 == len(found)
 
