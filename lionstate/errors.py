@@ -3,6 +3,7 @@
     StateError                                 HTTP  exit
     ├ InvalidInputError (ValueError)            400   2
     │   └ ArtifactPathError
+    ├ AccessDeniedError                         401   2   raised by the daemon's listeners
     ├ NotFoundError (LookupError)               404   4
     ├ ConflictError                             409   1
     │   ├ UniqueConflictError  ForeignKeyError  TransitionRejectedError  OwnershipConflictError
@@ -33,6 +34,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 __all__ = [
+    "AccessDeniedError",
     "ArtifactPathError",
     "BackendBusyError",
     "BackendError",
@@ -132,6 +134,14 @@ class ArtifactPathError(InvalidInputError):
     """An artifact contract or one of its paths is not acceptable (ADR-0055 D5)."""
 
     code = "artifact_path"
+
+
+class AccessDeniedError(StateError):
+    """The daemon does not serve this caller; nothing was changed."""
+
+    code = "access_denied"
+    http_status = 401
+    exit_code = 2
 
 
 class NotFoundError(StateError, LookupError):

@@ -1,0 +1,22 @@
+"""The HTTP API: one generic handler over the operations table, and answers from memory for monitoring."""
+
+from .access import bearer_policy, peer_policy
+from .app import Health, operations_app, service_app
+from .contracts import OperationLike, StoreLike, Verb
+from .listeners import Listener, Listeners, check_listeners
+from .server import ApiServer
+
+__all__ = [
+    "ApiServer",
+    "Health",
+    "Listener",
+    "Listeners",
+    "OperationLike",
+    "StoreLike",
+    "Verb",
+    "bearer_policy",
+    "check_listeners",
+    "operations_app",
+    "peer_policy",
+    "service_app",
+]

@@ -1,0 +1,118 @@
+"""The routes of the two listeners: the service's, and the one for monitoring."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lionstate import wire
+
+from ..metrics import Metrics
+from .contracts import OperationLike, StoreLike, Verb
+from .handlers import OperationHandlers, VerbHandler, header
+from .openapi import openapi_document
+from .problems import not_found, respond
+
+__all__ = ["Health", "operations_app", "service_app"]
+
+
+@dataclass(slots=True)
+class Health:
+    """What `/livez` and `/readyz` say; kept up to date by the composition root."""
+
+    state: str = "starting"
+    alive: Callable[[], bool] = lambda: True
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are served."""
+        return self.state == "ready"
+
+
+class _Endpoint:
+    # Starlette wraps functions in Request and Response; an object is called as the ASGI app it is.
+    def __init__(self, call: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._call(scope, receive, send)
+
+
+def service_app(
+    store: StoreLike,
+    operations: Mapping[str, OperationLike],
+    *,
+    metrics: Metrics,
+    verbs: Mapping[str, Verb] | None = None,
+    max_request_bytes: int,
+    max_operations: int,
+    deadline_ms: int,
+) -> ASGIApp:
+    """The API of the store.
+
+    Args:
+        store: Runs the operations.
+        operations: The table; decides every `/v1/ops/` route.
+        metrics: Counts what is refused before it reaches the store.
+        verbs: The migration API, by path below `/v1/migration/`.
+        max_request_bytes: Larger bodies are refused with 413.
+        max_operations: Bound of one batch request.
+        deadline_ms: Longest wait of a request.
+    """
+    handlers = OperationHandlers(
+        store,
+        operations,
+        metrics=metrics,
+        limit_bytes=max_request_bytes,
+        limit_operations=max_operations,
+        deadline_ms=deadline_ms,
+    )
+    document = wire.encode(openapi_document(handlers.table))
+
+    async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, document)
+
+    return Router(
+        [
+            Route("/v1/ops/{operation}", _Endpoint(handlers.operation), methods=["POST"]),
+            Route("/v1/batch", _Endpoint(handlers.batch), methods=["POST"]),
+            Route("/v1/progressions/{id:path}/items", _Endpoint(handlers.read), methods=["GET"]),
+            Route("/v1/progressions/{id:path}", _Endpoint(handlers.read), methods=["GET"]),
+            Route(
+                "/v1/migration/{verb:path}",
+                VerbHandler(verbs or {}, limit_bytes=max_request_bytes),
+                methods=["GET", "POST"],
+            ),
+            Route("/openapi.json", _Endpoint(openapi), methods=["GET"]),
+        ],
+        redirect_slashes=False,
+        default=not_found,
+    )
+
+
+def operations_app(metrics: Metrics, health: Health) -> ASGIApp:
+    """`/metrics`, `/livez`, `/readyz`: all from memory, never by a look at the store."""
+
+    async def exposition(scope: Scope, receive: Receive, send: Send) -> None:
+        text, content_type = metrics.exposition((header(scope, b"accept") or b"").decode("latin-1"))
+        await respond(send, 200, text, content_type=(b"content-type", content_type.encode()))
+
+    async def livez(scope: Scope, receive: Receive, send: Send) -> None:
+        alive = health.alive()
+        await respond(send, 200 if alive else 503, b'{"alive":true}' if alive else b'{"alive":false}')
+
+    async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200 if health.ready else 503, wire.encode({"state": health.state}))
+
+    return Router(
+        [
+            Route("/metrics", _Endpoint(exposition), methods=["GET"]),
+            Route("/livez", _Endpoint(livez), methods=["GET"]),
+            Route("/readyz", _Endpoint(readyz), methods=["GET"]),
+        ],
+        redirect_slashes=False,
+        default=not_found,
+    )

@@ -1,0 +1,49 @@
+"""What the API needs of the store, the operations table and the migration service."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+__all__ = ["OperationLike", "StoreLike", "Verb"]
+
+
+class OperationLike(Protocol):
+    """A row of the operations table."""
+
+    @property
+    def name(self) -> str:
+        """Name on the wire."""
+
+    @property
+    def script(self) -> Callable[..., Any]:
+        """The transaction script; gives parameters, result type and documentation."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it needs the writer."""
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether a second run changes nothing."""
+
+
+class StoreLike(Protocol):
+    """An open store."""
+
+    async def run(self, operation: Any, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
+        """Run one operation; raises StateError."""
+
+    async def run_batch(
+        self, calls: Sequence[tuple[Any, Mapping[str, Any]]], *, atomic: bool, deadline: float | None = None
+    ) -> Sequence[Any]:
+        """Run operations in order; one outcome each, with `.value` or `.error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb of the migration API: `GET` reads, `POST` changes; parameters by the function's signature."""
+
+    method: Literal["GET", "POST"]
+    call: Callable[..., Awaitable[Any]]

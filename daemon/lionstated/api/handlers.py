@@ -1,0 +1,290 @@
+"""The generic operation handler and its relatives: decode, hand to the store, encode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import anyio
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from lionstate import wire
+from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
+
+from ..logs import get_logger
+from ..metrics import Metrics
+from .contracts import OperationLike, StoreLike, Verb
+from .problems import Headers, HttpProblem, respond
+from .server import connection_of
+
+__all__ = ["OperationHandlers", "VerbHandler"]
+
+T = TypeVar("T")
+_CLOSE = (b"connection", b"close")
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of that lower-case name."""
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
+    """Read a JSON body of bounded size.
+
+    Raises:
+        InvalidInputError: Another content type.
+        HttpProblem: 413, too large.
+    """
+    content_type = header(scope, b"content-type") or b""
+    if content_type.split(b";", 1)[0].strip().lower() != b"application/json":
+        raise InvalidInputError("the content type must be application/json")
+    too_large = HttpProblem(InvalidInputError(f"the body is larger than {limit_bytes} bytes"), 413, [_CLOSE])
+    length = header(scope, b"content-length")
+    if length is not None and int(length) > limit_bytes:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidInputError("the connection ended before the body did")
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit_bytes:
+            raise too_large
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def while_connected(scope: Scope, work: Awaitable[T]) -> T | None:
+    """Await `work`, cancelled when the caller goes away; None then, and nobody to answer."""
+    connection = connection_of(scope)
+    with anyio.CancelScope() as cancel:
+        if connection is not None:
+            connection.on_lost = cancel.cancel
+        try:
+            return await work
+        finally:
+            if connection is not None:
+                connection.on_lost = None
+    return None
+
+
+class OperationHandlers:
+    """All routes that run operations."""
+
+    def __init__(
+        self,
+        store: StoreLike,
+        operations: Mapping[str, OperationLike],
+        *,
+        metrics: Metrics,
+        limit_bytes: int,
+        limit_operations: int,
+        deadline_ms: int,
+    ) -> None:
+        """Build the codecs of all operations, once."""
+        self._store = store
+        self._metrics = metrics
+        self._limit_bytes = limit_bytes
+        self._limit_operations = limit_operations
+        self._deadline_ms = deadline_ms
+        self.table = {name: (op, wire.Codec.of(op.script)) for name, op in operations.items()}
+
+    def _find(self, name: str) -> tuple[OperationLike, wire.Codec]:
+        found = self.table.get(name)
+        if found is None:
+            self._metrics.operation("", "refused")
+            raise NotFoundError("there is no such operation")
+        return found
+
+    def _deadline(self, scope: Scope) -> float:
+        given = header(scope, b"lionstate-deadline-ms")
+        milliseconds = self._deadline_ms
+        if given is not None:
+            if not given.isdigit() or len(given) > 12:
+                raise InvalidInputError("Lionstate-Deadline-Ms must be a whole number of milliseconds")
+            milliseconds = min(int(given), milliseconds)
+        return time.monotonic() + milliseconds / 1000
+
+    async def operation(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /v1/ops/{operation}`."""
+        operation, codec = self._find(scope["path_params"]["operation"])
+        deadline = self._deadline(scope)
+        if header(scope, b"idempotency-key") is not None:
+            raise InvalidInputError("Idempotency-Key is not supported yet")
+        body = await read_json_body(scope, receive, self._limit_bytes)
+        try:
+            params = codec.decode_params(body)
+        except InvalidInputError:
+            self._metrics.operation(operation.name, "refused")
+            raise
+        await self._answer(scope, send, operation, codec, params, deadline)
+
+    async def _answer(
+        self,
+        scope: Scope,
+        send: Send,
+        operation: OperationLike,
+        codec: wire.Codec,
+        params: Mapping[str, Any],
+        deadline: float,
+        headers: Headers = (),
+    ) -> None:
+        result = await while_connected(scope, self._run(operation, codec, params, deadline))
+        if result is not None:
+            await respond(send, 200, result, headers)
+
+    async def _run(
+        self, operation: OperationLike, codec: wire.Codec, params: Mapping[str, Any], deadline: float
+    ) -> bytes:
+        try:
+            value = await self._store.run(operation, params, deadline=deadline)
+        except StateError:
+            raise
+        except Exception as exc:
+            get_logger().error("operation_failed", operation=operation.name, exc_info=True)
+            if operation.writes:
+                raise OutcomeUnknownError("internal error; the write may or may not be there") from exc
+            raise StateError("internal error") from exc
+        return _encode(operation, codec, value)
+
+    async def batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /v1/batch`."""
+        deadline = self._deadline(scope)
+        request = wire.decode_batch_request(await read_json_body(scope, receive, self._limit_bytes))
+        if len(request.operations) > self._limit_operations:
+            raise InvalidInputError(f"a batch has at most {self._limit_operations} operations")
+        refused: dict[int, StateError] = {}
+        calls: list[tuple[OperationLike, wire.Codec, dict[str, Any]]] = []
+        for index, call in enumerate(request.operations):
+            try:
+                operation, codec = self._find(call.operation)
+                if call.idempotency_key is not None:
+                    raise InvalidInputError("idempotency_key is not supported yet")
+                calls.append((operation, codec, codec.decode_params(call.params)))
+            except StateError as exc:
+                if request.atomic:
+                    raise
+                refused[index] = exc
+        replies = await while_connected(scope, self._run_batch(calls, request.atomic, deadline))
+        if replies is None:
+            return
+        rest = iter(replies)
+        results = [
+            _failed(refused[index]) if index in refused else next(rest)
+            for index in range(len(request.operations))
+        ]
+        await respond(send, 200, msgspec.json.encode(wire.BatchResponse(results)))
+
+    async def _run_batch(
+        self, calls: Sequence[tuple[OperationLike, wire.Codec, dict[str, Any]]], atomic: bool, deadline: float
+    ) -> list[wire.BatchReply]:
+        if not atomic and not any(operation.writes for operation, _, _ in calls):
+            return await self._run_reads(calls, deadline)
+        outcomes = await self._store.run_batch(
+            [(operation, params) for operation, _, params in calls], atomic=atomic, deadline=deadline
+        )
+        replies: list[wire.BatchReply] = []
+        for (operation, codec, _), outcome in zip(calls, outcomes, strict=True):
+            error: StateError | None = getattr(outcome, "error", None)
+            replies.append(_done(operation, codec, outcome.value) if error is None else _failed(error))
+        return replies
+
+    async def _run_reads(
+        self, calls: Sequence[tuple[OperationLike, wire.Codec, dict[str, Any]]], deadline: float
+    ) -> list[wire.BatchReply]:
+        # Reads take no turn of the writer: the store's readers run them side by side.
+        replies: dict[int, wire.BatchReply] = {}
+
+        async def one(index: int) -> None:
+            operation, codec, params = calls[index]
+            try:
+                result = await self._run(operation, codec, params, deadline)
+                replies[index] = wire.BatchReply("written", msgspec.Raw(result))
+            except StateError as exc:
+                replies[index] = _failed(exc)
+
+        async with anyio.create_task_group() as group:
+            for index in range(len(calls)):
+                group.start_soon(one, index)
+        return [replies[index] for index in range(len(calls))]
+
+    async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /v1/progressions/{id}` and `/items`: the two reads people do with curl."""
+        page = scope["path"].endswith("/items")
+        operation, codec = self._find("list_progression_items" if page else "get_progression")
+        query = _query(scope)
+        for short, full in (("after", "after_ordinal"), ("before", "before_ordinal")):
+            if short in query:
+                query[full] = query.pop(short)
+        query["progression_id"] = scope["path_params"]["id"]
+        deadline = self._deadline(scope)
+        headers: list[tuple[bytes, bytes]] = []
+        if "get_progression_generation" in self.table:
+            generation, generation_codec = self.table["get_progression_generation"]
+            # Before the rows: a replacement in between makes the cursor stale, never silently valid.
+            value = await self._run(
+                generation, generation_codec, {"progression_id": query["progression_id"]}, deadline
+            )
+            headers.append((b"lionstate-generation", value))
+        params = codec.decode_query(query)
+        await self._answer(scope, send, operation, codec, params, deadline, headers)
+
+
+class VerbHandler:
+    """`/v1/migration/{verb}`: a table of verbs, given by the composition root."""
+
+    def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int) -> None:
+        """Build the codecs of all verbs."""
+        self._limit_bytes = limit_bytes
+        self._verbs = {
+            name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one verb."""
+        found = self._verbs.get(scope["path_params"]["verb"])
+        if found is None:
+            raise NotFoundError("there is no such migration verb")
+        verb, codec = found
+        if scope["method"] not in (verb.method, "HEAD" if verb.method == "GET" else verb.method):
+            allow = [(b"allow", verb.method.encode())]
+            raise HttpProblem(InvalidInputError(f"this verb is called with {verb.method}"), 405, allow)
+        if verb.method == "GET":
+            params = codec.decode_query(_query(scope))
+        else:
+            params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
+        await respond(send, 200, codec.encode(await verb.call(**params)))
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"))
+    except (UnicodeDecodeError, ValueError) as exc:
+        raise InvalidInputError("the query string is not valid") from exc
+
+
+def _encode(operation: OperationLike, codec: wire.Codec, value: object) -> bytes:
+    try:
+        return codec.encode(value)
+    except InvalidInputError as exc:
+        # The write is there; only its result cannot travel. `not_written` would be a lie.
+        error = OutcomeUnknownError if operation.writes else WireError
+        raise error(f"the result of {operation.name} has no JSON form") from exc
+
+
+def _done(operation: OperationLike, codec: wire.Codec, value: object) -> wire.BatchReply:
+    try:
+        return wire.BatchReply("written", msgspec.Raw(_encode(operation, codec, value)))
+    except StateError as exc:
+        return _failed(exc)
+
+
+def _failed(error: StateError) -> wire.BatchReply:
+    unknown = isinstance(error, OutcomeUnknownError)
+    return wire.BatchReply("unknown" if unknown else "not_written", error=wire.problem(error))

@@ -1,0 +1,139 @@
+"""uvicorn on sockets of ours: no signal handling, no idle polling, peer credentials, lost connections."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import struct
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ..sockets import BoundSocket
+
+__all__ = ["ApiServer", "Connection", "Peer", "connection_of"]
+
+_EXTENSION = "lionstate.connection"
+_KEEP_ALIVE_SECONDS = 75  # longer than any client of ours keeps an idle connection
+
+
+class Peer(NamedTuple):
+    """Credentials of the process at the other end of a Unix socket."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+@dataclass(slots=True)
+class Connection:
+    """What a handler may know of its connection."""
+
+    peer: Peer | None = None
+    on_lost: Callable[[], None] | None = None
+
+
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection of a request; None outside `ApiServer`."""
+    connection: Connection | None = scope.get("extensions", {}).get(_EXTENSION)
+    return connection
+
+
+class _Protocol(HttpToolsProtocol):
+    """Adds the connection to every scope; rests on uvicorn's internals, a test of ours watches it."""
+
+    _connection: Connection
+
+    def connection_made(self, transport: Any) -> None:
+        self._connection = Connection(_peer(transport.get_extra_info("socket")))
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._connection.on_lost is not None:
+            self._connection.on_lost()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        extensions: Any = {_EXTENSION: self._connection}
+        self.scope["extensions"] = extensions
+
+
+def _peer(sock: socket.socket | None) -> Peer | None:
+    option = getattr(socket, "SO_PEERCRED", None)
+    if sock is None or option is None or sock.family != socket.AF_UNIX:
+        return None
+    return Peer(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i"))))
+
+
+class ApiServer(uvicorn.Server):
+    """Serves one app on one bound socket until `stop`."""
+
+    def __init__(
+        self, app: ASGIApp, bound: BoundSocket, *, tls_cert: str | None = None, tls_key: str | None = None
+    ) -> None:
+        """Prepare it; nothing listens yet."""
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=_Protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                backlog=1024,
+                ssl_certfile=tls_cert,
+                ssl_keyfile=tls_key,
+            )
+        )
+        self._bound = bound
+        self._stop = anyio.Event()
+        self.listening = anyio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals belong to the composition root."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and tell who waits for it."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Wait for the stop instead of looking for it ten times a second."""
+        await self.on_tick(0)
+        await self._stop.wait()
+
+    async def run_until_stopped(self) -> None:
+        """Serve; returns when every request under way was answered, or the budget of `stop` is spent."""
+        try:
+            await self.serve(sockets=[self._bound.sock])
+        finally:
+            # After a regular end nothing is left of these; after a cancellation uvicorn has closed nothing.
+            for server in getattr(self, "servers", []):
+                server.close()
+            for connection in list(self.server_state.connections):
+                if connection.transport is not None:
+                    connection.transport.abort()
+            self._bound.release()
+
+    def stop(self, budget_seconds: float) -> None:
+        """Stop accepting; requests under way get so much time before they are cancelled."""
+        self.config.timeout_graceful_shutdown = max(1, math.ceil(budget_seconds))
+        self.should_exit = True
+        self._stop.set()
+
+    def abort(self) -> None:
+        """Stop without waiting for requests under way."""
+        self.force_exit = True
+        self.stop(0)

@@ -1,0 +1,240 @@
+"""Every metric of the daemon: names, closed label sets, and the observer that the engine and the queue call.
+
+Held in memory in a registry of its own; the exposition never looks at the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+
+from lionstate import __version__
+from lionstate.errors import BlockedCode, HeldReason
+
+__all__ = ["Metrics"]
+
+_LANES = ("request", "maintenance")
+_OUTCOMES = ("written", "not_written", "unknown", "read", "failed", "refused")
+_MODES = ("passive", "full", "restart", "truncate")
+_CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "failed")
+_PHASES = ("json", "dual", "items", "blocked")
+_CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
+_PARITY_OUTCOMES = ("match", "mismatch")
+_AUTHORITIES = ("json", "items", "none")
+_PAUSED = ("disabled", "operator", "stopped", "owner", "pressure")
+_SERVICES = ("maintenance",)
+OTHER = "other"
+# Doubles the number of series and tells nothing that a restart does not; the switch is per process.
+_disable_created: Callable[[], None] = disable_created_metrics
+
+_FAST = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_SLOW = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """The registry, its metrics, and the observer methods that feed them."""
+
+    def __init__(self, operations: Iterable[str] = ()) -> None:
+        """Create all series at zero.
+
+        Args:
+            operations: The closed set of operation names.
+        """
+        _disable_created()
+        self.registry = CollectorRegistry()
+        self._operations = frozenset(operations)
+        self._define_service()
+        self._define_write()
+        self._define_wal()
+        self._define_migration()
+
+    def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
+        metric = Counter(name, text, tuple(labels), registry=self.registry)
+        _initialise(metric, list(labels.values()))
+        return metric
+
+    def _gauge(self, name: str, text: str, **labels: Iterable[str]) -> Gauge:
+        metric = Gauge(name, text, tuple(labels), registry=self.registry)
+        _initialise(metric, list(labels.values()))
+        return metric
+
+    def _histogram(
+        self, name: str, text: str, buckets: Iterable[float] = _FAST, **labels: Iterable[str]
+    ) -> Histogram:
+        metric = Histogram(name, text, tuple(labels), registry=self.registry, buckets=tuple(buckets))
+        _initialise(metric, list(labels.values()))
+        return metric
+
+    def _define_service(self) -> None:
+        self._gauge("lionstate_build_info", "Version of lionstate.", version=[__version__]).labels(
+            __version__
+        ).set(1)
+        self.up = self._gauge("lionstate_up", "1 while the store is open and answers.")
+        self.sqlite_info = Gauge(
+            "lionstate_sqlite_info",
+            "SQLite library in use; affected says whether it has the WAL-reset race.",
+            ("version", "affected"),
+            registry=self.registry,
+        )
+        self.service_degraded = self._gauge(
+            "lionstate_service_degraded", "1 while a part of the daemon does not run.", service=_SERVICES
+        )
+        self.pool_connections = self._gauge(
+            "lionstate_pool_connections", "Database connections.", state=("idle", "busy")
+        )
+
+    def _define_write(self) -> None:
+        gauge, histogram, counter = self._gauge, self._histogram, self._counter
+        self.depth = gauge("lionstate_write_queue_depth", "Operations that wait for the writer.")
+        self.bytes = gauge("lionstate_write_queue_bytes", "Bytes of the operations that wait.")
+        self.age = gauge("lionstate_write_queue_age_seconds", "Age of the oldest operation that waits.")
+        self.queue_waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
+        self.batches = histogram("lionstate_write_batch_operations", "Operations of a transaction.", _SIZES)
+        self.lock_waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
+        self.lock_holds = histogram(
+            "lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES
+        )
+        self.commits = histogram("lionstate_commit_seconds", "Time of COMMIT.")
+        self.pauses = counter("lionstate_write_pause_seconds_total", "Time the lock was left to others.")
+        self.foreign = counter("lionstate_foreign_commits_total", "Looks that found commits of others.")
+        self.operations = counter(
+            "lionstate_operations_total",
+            "Operations by outcome.",
+            operation=[*sorted(self._operations), OTHER],
+            outcome=[*_OUTCOMES, OTHER],
+        )
+
+    def _define_wal(self) -> None:
+        self.wal_frames = self._gauge(
+            "lionstate_wal_frames", "Frames of the write-ahead log.", state=("log", "checkpointed")
+        )
+        self.wal_bytes = self._gauge("lionstate_wal_bytes", "Size of the write-ahead log.")
+        self.wal_growth = self._counter("lionstate_wal_bytes_written_total", "Bytes written to the log.")
+        self.checkpoint_times = self._histogram(
+            "lionstate_checkpoint_seconds", "Time of a checkpoint.", _SLOW
+        )
+        self.checkpoints = self._counter(
+            "lionstate_checkpoints_total",
+            "Checkpoints by mode and outcome.",
+            mode=[*_MODES, OTHER],
+            outcome=[*_CHECKPOINT_OUTCOMES, OTHER],
+        )
+
+    def _define_migration(self) -> None:
+        gauge, histogram, counter = self._gauge, self._histogram, self._counter
+        self.progressions = gauge("lionstate_migration_progressions", "Progressions.", phase=_PHASES)
+        self.remaining_items = gauge("lionstate_migration_remaining_items", "Items still to copy.")
+        self.step_times = histogram("lionstate_migration_step_seconds", "Time of a step.", _SLOW)
+        self.items = counter("lionstate_migration_items_total", "Items copied.")
+        self.migrated_bytes = counter("lionstate_migration_bytes_total", "Bytes copied.")
+        self.chunks = counter(
+            "lionstate_migration_chunks_total", "Chunks.", outcome=[*_CHUNK_OUTCOMES, OTHER]
+        )
+        self.parity_checks = counter(
+            "lionstate_migration_parity_checks_total", "Digest comparisons.", outcome=_PARITY_OUTCOMES
+        )
+        self.blocked = gauge("lionstate_migration_blocked", "Blocked progressions.", code=list(BlockedCode))
+        self.held = gauge("lionstate_migration_held", "Held progressions.", reason=list(HeldReason))
+        self.cutover_locks = histogram("lionstate_migration_cutover_lock_seconds", "Lock hold of a cutover.")
+        self.paused = gauge("lionstate_migration_paused", "1 for each reason to wait.", reason=_PAUSED)
+        self.owner = gauge("lionstate_migration_owner", "1 if this process migrates the store.")
+        self.blocked_appends = counter(
+            "lionstate_blocked_appends_total", "Appends to blocked progressions.", authority=_AUTHORITIES
+        )
+        self.compat_reads = counter("lionstate_compat_reads_total", "Reads joined from both representations.")
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The text of all metrics and its content type, negotiated from an Accept header."""
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type
+
+    def set_sqlite(self, version: str, *, affected: bool) -> None:
+        """Name the one SQLite library of this process."""
+        self.sqlite_info.clear()
+        self.sqlite_info.labels(version, "true" if affected else "false").set(1)
+
+    def set_paused(self, reasons: Iterable[str]) -> None:
+        """Set which reasons hold maintenance back; all others become 0."""
+        given = frozenset(reasons)
+        for reason in _PAUSED:
+            self.paused.labels(reason).set(reason in given)
+
+    # The observer protocol of the engine and the queue.
+
+    def lock_wait(self, seconds: float) -> None:
+        """The write lock was obtained after `seconds`."""
+        self.lock_waits.observe(seconds)
+
+    def lock_hold(self, lane: str, seconds: float) -> None:
+        """The write lock was held for `seconds` on behalf of `lane`."""
+        self.lock_holds.labels(lane if lane in _LANES else _LANES[0]).observe(seconds)
+
+    def commit(self, seconds: float) -> None:
+        """COMMIT took `seconds`."""
+        self.commits.observe(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """The lock was left to other processes for `seconds`."""
+        self.pauses.inc(seconds)
+
+    def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
+        """A checkpoint ended."""
+        mode = mode.lower()
+        self.checkpoints.labels(
+            mode if mode in _MODES else OTHER, outcome if outcome in _CHECKPOINT_OUTCOMES else OTHER
+        ).inc()
+        self.checkpoint_times.observe(seconds)
+
+    def wal(self, log_frames: int, checkpointed_frames: int, wal_bytes: int) -> None:
+        """The log was looked at."""
+        self.wal_frames.labels("log").set(log_frames)
+        self.wal_frames.labels("checkpointed").set(checkpointed_frames)
+        self.wal_bytes.set(wal_bytes)
+
+    def wal_written(self, bytes: int) -> None:
+        """Bytes went into the log."""
+        self.wal_growth.inc(bytes)
+
+    def batch(self, operations: int) -> None:
+        """A transaction with so many operations ended."""
+        self.batches.observe(operations)
+
+    def queue_wait(self, seconds: float) -> None:
+        """An operation was taken after waiting for `seconds`."""
+        self.queue_waits.observe(seconds)
+
+    def queue_depth(self, operations: int, bytes: int, oldest_age_seconds: float) -> None:
+        """The queue changed."""
+        self.depth.set(operations)
+        self.bytes.set(bytes)
+        self.age.set(oldest_age_seconds)
+
+    def operation(self, name: str, outcome: str) -> None:
+        """An operation ended; what is not in the closed sets counts as `other`."""
+        self.operations.labels(
+            name if name in self._operations else OTHER, outcome if outcome in _OUTCOMES else OTHER
+        ).inc()
+
+    def foreign_commit(self) -> None:
+        """Another process committed since the last look."""
+        self.foreign.inc()
+
+    def blocked_append(self, authority: str) -> None:
+        """An append met a blocked progression."""
+        self.blocked_appends.labels(authority if authority in _AUTHORITIES else "none").inc()
+
+    def compat_read(self) -> None:
+        """A read was joined from both representations."""
+        self.compat_reads.inc()
+
+
+def _initialise(metric: Counter | Gauge | Histogram, sets: list[Iterable[str]]) -> None:
+    combinations: list[tuple[str, ...]] = [()]
+    for values in sets:
+        combinations = [(*head, str(value)) for head in combinations for value in values]
+    for combination in combinations:
+        if combination:
+            metric.labels(*combination)

@@ -1,0 +1,308 @@
+"""The composition root: builds the parts, starts them in order, and drains them in order (design §7)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from starlette.types import ASGIApp
+
+from . import logs
+from .api import ApiServer, Health, Listeners, OperationLike, StoreLike, Verb, operations_app, service_app
+from .metrics import Metrics
+from .notify import Notifier, watchdog, watchdog_interval_seconds
+from .settings import Settings
+
+__all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
+
+_EXTEND_SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
+_RETRY_SECONDS = (1.0, 30.0)
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the store factory hands over: an open store and what lives on it."""
+
+    store: StoreLike
+    close: Callable[[], Awaitable[None]] = _nothing
+    verbs: Mapping[str, Verb] = field(default_factory=dict)
+    # Ticks until the event is set, then returns after its chunk; calls the function after each good tick.
+    maintenance: Callable[[anyio.Event, Callable[[], None]], Awaitable[None]] | None = None
+    # Whether the writer answers; the watchdog and /livez follow it.
+    alive: Callable[[], bool] = lambda: True
+    # Takes the settings that may change while the store is open.
+    reload: Callable[[Settings], None] = lambda settings: None
+
+
+StoreFactory = Callable[[Settings, Metrics], Awaitable[Parts]]
+
+
+class Daemon:
+    """One daemon: `run` it, `stop` it, `force` it, `reload` it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        operations: Mapping[str, OperationLike],
+        store_factory: StoreFactory,
+        read_settings: Callable[[], Settings] | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        """Take the parts; nothing is bound or opened yet.
+
+        Args:
+            settings: As read at start.
+            operations: The operations table.
+            store_factory: Opens the store; feeds the metrics it is given.
+            read_settings: Reads the settings again, for SIGHUP.
+            notifier: The service manager's socket; the one of the environment by default.
+        """
+        self.settings = settings
+        self.metrics = Metrics(operations)
+        self.health = Health()
+        self.forced = False
+        self.addresses: dict[str, str] = {}
+        self._operations = operations
+        self._store_factory = store_factory
+        self._read_settings = read_settings
+        self._notifier = notifier or Notifier()
+        self._stop = anyio.Event()
+        self._parts: Parts | None = None
+        self._servers: list[ApiServer] = []
+        self._scope: anyio.CancelScope | None = None
+        self._closing: anyio.CancelScope | None = None
+        self._log = logs.get_logger()
+
+    def stop(self) -> None:
+        """Begin the shutdown; a second call forces it."""
+        if self._stop.is_set():
+            self.force()
+        self._stop.set()
+
+    def force(self) -> None:
+        """End at once: requests under way are dropped, the store is not closed in order."""
+        self.forced = True
+        self._stop.set()
+        for server in self._servers:
+            server.abort()
+        for scope in (self._scope, self._closing):
+            if scope is not None:
+                scope.cancel()
+
+    def reload(self) -> None:
+        """Read the settings again and apply those that may change; errors leave all as it was."""
+        if self._read_settings is None:
+            return
+        self._notifier.reloading()
+        try:
+            fresh = self._read_settings()
+        except ValueError as exc:
+            self._log.error("reload_refused", reason=str(exc))
+        else:
+            logs.set_level(fresh.log.level)
+            if self._parts is not None:
+                self._parts.reload(fresh)
+            self._log.info("reloaded")
+        self._notifier.ready("serving")
+
+    async def run(
+        self,
+        *,
+        handle_signals: bool = False,
+        task_status: TaskStatus[Daemon] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until stopped; `task_status` is told when the API answers.
+
+        Raises:
+            StateError: A socket cannot be bound or the store cannot be opened.
+        """
+        listeners = Listeners.bind(self.settings)
+        self.addresses = {listener.kind: listener.address for listener in listeners.all}
+        try:
+            async with anyio.create_task_group() as group:
+                self._scope = group.cancel_scope
+                if handle_signals:
+                    await group.start(self._signals)
+                await self._life(group, listeners, task_status)
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as exc:
+            raise _first(exc) from None
+        finally:
+            self._scope = None
+            listeners.release()
+            self.metrics.up.set(0)
+            self.health.state = "stopped"
+
+    async def _life(self, group: TaskGroup, listeners: Listeners, task_status: TaskStatus[Daemon]) -> None:
+        monitoring = operations_app(self.metrics, self.health)
+        ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
+        ops_done = [await self._start(group, server) for server in ops]
+        parts = await self._open()
+        if parts is None:
+            return
+        self._parts = parts
+        try:
+            app = self._service(parts)
+            service = [item.server(app) for item in listeners.all if item.kind != "ops"]
+            done = [await self._start(group, server) for server in service]
+            self.health.state, self.health.alive = "ready", parts.alive
+            self.metrics.up.set(1)
+            self._notifier.ready("serving")
+            self._log.info("ready", **self.addresses)
+            task_status.started(self)
+            finish, finished = anyio.Event(), anyio.Event()
+            group.start_soon(self._maintain, parts, finish, finished)
+            if (interval := watchdog_interval_seconds()) is not None:
+                group.start_soon(watchdog, self._notifier, interval, parts.alive)
+            await self._stop.wait()
+            await self._drain(service, done, finish, finished)
+        finally:
+            await self._close(parts)
+        for server in ops:
+            server.stop(1)
+        for event in ops_done:
+            await event.wait()
+
+    def _service(self, parts: Parts) -> ASGIApp:
+        return service_app(
+            parts.store,
+            self._operations,
+            metrics=self.metrics,
+            verbs=parts.verbs,
+            max_request_bytes=self.settings.listen.max_request_bytes,
+            max_operations=self.settings.queue.max_operations,
+            deadline_ms=self.settings.queue.deadline_ms,
+        )
+
+    async def _start(self, group: TaskGroup, server: ApiServer) -> anyio.Event:
+        done = anyio.Event()
+        self._servers.append(server)
+
+        async def run() -> None:
+            try:
+                await server.run_until_stopped()
+            finally:
+                done.set()
+
+        group.start_soon(run)
+        await server.listening.wait()
+        return done
+
+    async def _open(self) -> Parts | None:
+        parts: Parts | None = None
+
+        async def give_up_on_stop() -> None:
+            await self._stop.wait()
+            opening.cancel_scope.cancel()
+
+        async def ask_for_time() -> None:
+            while True:
+                self._notifier.extend(_EXTEND_SECONDS)
+                await anyio.sleep(_EXTEND_SECONDS / 3)
+
+        async with anyio.create_task_group() as opening:
+            opening.start_soon(give_up_on_stop)
+            opening.start_soon(ask_for_time)
+            parts = await self._store_factory(self.settings, self.metrics)
+            opening.cancel_scope.cancel()
+        return parts
+
+    async def _maintain(self, parts: Parts, finish: anyio.Event, finished: anyio.Event) -> None:
+        degraded = self.metrics.service_degraded.labels("maintenance")
+        delay, longest = _RETRY_SECONDS
+        try:
+            while parts.maintenance is not None and not finish.is_set():
+                try:
+                    await parts.maintenance(finish, lambda: degraded.set(0))
+                    return
+                except Exception:
+                    degraded.set(1)
+                    self._log.error("maintenance_failed", retry_seconds=delay, exc_info=True)
+                with anyio.move_on_after(delay):
+                    await finish.wait()
+                delay = min(delay * 2, longest)
+        finally:
+            finished.set()
+
+    async def _drain(
+        self,
+        servers: list[ApiServer],
+        done: list[anyio.Event],
+        finish: anyio.Event,
+        finished: anyio.Event,
+    ) -> None:
+        budget = self.settings.shutdown.drain_seconds
+        end = time.monotonic() + budget
+        self._log.info("draining", budget_seconds=budget)
+        self.health.state = "draining"
+        self._notifier.stopping()
+        finish.set()
+        for server in servers:
+            server.stop(budget)
+        for event in done:
+            await event.wait()
+        with anyio.move_on_after(max(end - time.monotonic(), 0)) as scope:
+            await finished.wait()
+        if scope.cancelled_caught:
+            self._log.warning("maintenance_over_budget")
+
+    async def _close(self, parts: Parts) -> None:
+        self.metrics.up.set(0)
+        # Shielded, or a failing sibling would leave the store open; but a forced end does not wait for it.
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=not self.forced) as scope:
+            self._closing = scope
+            await parts.close()
+        if scope.cancelled_caught:
+            self._log.warning("close_over_budget", seconds=_CLOSE_SECONDS)
+        self._parts = None
+
+    async def _signals(self, *, task_status: TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
+            task_status.started()
+            async for number in received:
+                self._log.info("signal", name=signal.Signals(number).name)
+                if number == signal.SIGHUP:
+                    self.reload()
+                else:
+                    self.stop()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def serve(
+    settings: Settings,
+    *,
+    operations: Mapping[str, OperationLike],
+    store_factory: StoreFactory,
+    read_settings: Callable[[], Settings] | None = None,
+    handle_signals: bool = True,
+    task_status: TaskStatus[Daemon] = anyio.TASK_STATUS_IGNORED,
+) -> bool:
+    """Run a daemon to its end; False if it was forced.
+
+    Args:
+        settings: As read at start.
+        operations: The operations table.
+        store_factory: Opens the store and what lives on it.
+        read_settings: Reads the settings again on SIGHUP.
+        handle_signals: Off when it is embedded.
+        task_status: Gets the `Daemon` when the API answers.
+    """
+    daemon = Daemon(settings, operations=operations, store_factory=store_factory, read_settings=read_settings)
+    await daemon.run(handle_signals=handle_signals, task_status=task_status)
+    return not daemon.forced

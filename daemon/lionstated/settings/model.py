@@ -1,0 +1,242 @@
+"""Every setting of the daemon: names, types, bounds and defaults."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from lionstate.errors import InvalidInputError
+
+__all__ = ["ENV_PREFIX", "Settings", "is_loopback", "split_address"]
+
+ENV_PREFIX = "LIONSTATE_"
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Split `host:port`; an IPv6 host stands in brackets.
+
+    Raises:
+        ValueError: It is not such an address.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listener on `host` is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _absent(cls, value: object) -> object:
+        # TOML and environment have no null: empty text stands for "not given".
+        return None if value == "" else value
+
+
+class Database(_Section):
+    """The store."""
+
+    url: SecretStr | None = Field(default=None, description="Path or URL of the store; there is no default.")
+    synchronous: Literal["FULL", "NORMAL"] = Field(
+        default="FULL", description="SQLite: NORMAL may lose the last moments in a power cut, FULL does not."
+    )
+    busy_timeout_ms: int = Field(
+        default=5000, ge=0, description="How long a write waits for the database lock."
+    )
+    pooler: Literal["none", "transaction"] = Field(
+        default="none", description="PostgreSQL: transaction, if the URL leads to a transaction pooler."
+    )
+    sqlite_module: Literal["auto", "stdlib", "pysqlite3"] = Field(
+        default="auto", description="The SQLite library; auto takes pysqlite3 where it is installed."
+    )
+    affected_sqlite: Literal["warn", "refuse"] = Field(
+        default="warn", description="What to do on an SQLite with the WAL-reset corruption race."
+    )
+    exclusive: bool = Field(default=False, description="true: no other process writes this SQLite file.")
+
+
+class Storage(_Section):
+    """What new progressions and new stores look like."""
+
+    normalized: bool | None = Field(
+        default=None, description="Create progressions as rows; empty decides by the kind of store."
+    )
+    lionagi_compatible: bool = Field(
+        default=False, description="Create a new store so that LionAGI 0.36.0 opens it."
+    )
+
+
+class Listen(_Section):
+    """Where clients and monitoring connect."""
+
+    socket: str | None = Field(
+        default=None,
+        description="Unix socket; empty: $RUNTIME_DIRECTORY/lionstated.sock, else <store file>.sock.",
+    )
+    socket_group: str | None = Field(
+        default=None, description="Group that may use the socket besides its owner."
+    )
+    tls_cert: str | None = Field(default=None, description="PEM certificate chain for the TCP listeners.")
+    tls_key: str | None = Field(default=None, description="PEM private key of the certificate.")
+    http: str | None = Field(
+        default=None, description="host:port of the API over TCP; empty: off. Needs a token."
+    )
+    ops: str | None = Field(
+        default="127.0.0.1:9464", description="host:port of /metrics /livez /readyz; empty: off."
+    )
+    max_request_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1024, description="Larger request bodies are refused with 413."
+    )
+
+    @field_validator("http", "ops")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+
+class Auth(_Section):
+    """Who may use the TCP listeners."""
+
+    token_file: str | None = Field(default=None, description="File that holds the bearer token, one line.")
+
+
+class Queue(_Section):
+    """The write queue and its batches."""
+
+    max_operations: int = Field(default=10000, ge=1, description="Waiting operations before `overloaded`.")
+    max_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="Waiting bytes before `overloaded`.")
+    deadline_ms: int = Field(
+        default=30000, ge=1, description="Longest wait of a request; a client may ask for less."
+    )
+    max_batch_operations: int = Field(default=256, ge=1, description="Operations of one transaction.")
+    max_hold_ms: int = Field(default=25, ge=1, description="Estimated lock hold of one transaction.")
+
+
+class Maintenance(_Section):
+    """The background migration."""
+
+    enabled: bool = Field(default=False, description="Run it; pause and resume apply on top.")
+    interval_seconds: float = Field(default=1.0, gt=0, description="Time between two ticks.")
+    chunks_per_tick: int = Field(default=4, ge=1, description="Chunks of one tick.")
+    max_items: int = Field(default=500, ge=1, le=500, description="Elements of one chunk.")
+    accept_foreign_writers: bool = Field(
+        default=False, description="Cut over although another program was seen writing the store."
+    )
+
+
+class Shutdown(_Section):
+    """The end of the process."""
+
+    drain_seconds: float = Field(default=20.0, gt=0, description="Budget for requests under way at shutdown.")
+
+
+class Log(_Section):
+    """Logs on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level to write."
+    )
+    format: Literal["json", "console"] = Field(default="json", description="json, or console for people.")
+
+
+class Settings(BaseSettings):
+    """All settings, frozen in one value; read with `load_settings`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
+    )
+    database: Database = Database()
+    storage: Storage = Storage()
+    listen: Listen = Listen()
+    auth: Auth = Auth()
+    queue: Queue = Queue()
+    maintenance: Maintenance = Maintenance()
+    shutdown: Shutdown = Shutdown()
+    log: Log = Log()
+
+    _file: ClassVar[Path | None] = None
+    _environ: ClassVar[bool] = True
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags (init), then environment, then the file; no .env, no secrets folder."""
+        file = cls._file
+        return (
+            init_settings,
+            *((EnvSettingsSource(settings_cls),) if cls._environ else ()),
+            *((TomlConfigSettingsSource(settings_cls, file),) if file is not None else ()),
+        )
+
+    def store_url(self) -> str:
+        """Path or URL of the store.
+
+        Raises:
+            InvalidInputError: None is set.
+        """
+        if self.database.url is None:
+            raise InvalidInputError("no store given: set database.url (file, LIONSTATE_DATABASE__URL, flag)")
+        return self.database.url.get_secret_value()
+
+    def socket_path(self) -> str:
+        """Path of the Unix socket.
+
+        Raises:
+            InvalidInputError: It is not set and cannot be derived.
+        """
+        if self.listen.socket is not None:
+            return self.listen.socket
+        if runtime := os.environ.get("RUNTIME_DIRECTORY"):
+            return os.path.join(runtime.split(":")[0], "lionstated.sock")
+        url = self.store_url()
+        path = re.sub(r"^sqlite(?:\+\w+)?://(?:/(?=.))?", "", url).split("?")[0]
+        if "://" in path or not path or ":memory:" in path:
+            raise InvalidInputError("listen.socket must be given: this store has no file to put it beside")
+        return path + ".sock"
+
+    def token(self) -> str | None:
+        """The bearer token, from its file; None if no file is set.
+
+        Raises:
+            InvalidInputError: The file cannot be read or holds nothing.
+        """
+        if self.auth.token_file is None:
+            return None
+        try:
+            token = Path(self.auth.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise InvalidInputError(f"auth.token_file cannot be read: {self.auth.token_file}") from exc
+        if not token or not token.isascii() or any(c.isspace() for c in token):
+            raise InvalidInputError(
+                f"auth.token_file must hold one token on one line: {self.auth.token_file}"
+            )
+        return token

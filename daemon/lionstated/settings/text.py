@@ -1,0 +1,57 @@
+"""Settings as text: the commented defaults file, and the values in force with secrets masked."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import SecretStr
+
+from .model import Settings
+
+__all__ = ["config_text", "effective_text", "mask_url"]
+
+_PASSWORD = re.compile(r"(?<=:)[^:/@\s]+(?:[^@\s]*)(?=@)|(?<=[?&]password=)[^&\s]+")
+
+
+def mask_url(url: str) -> str:
+    """The URL with its password replaced by asterisks."""
+    return _PASSWORD.sub("***", url) if "://" in url else url
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, SecretStr):
+        value = mask_url(value.get_secret_value())
+    if value is None:
+        return '""'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def effective_text(settings: Settings) -> str:
+    """The settings in force as TOML, secrets masked."""
+    lines: list[str] = []
+    for section in Settings.model_fields:
+        values = getattr(settings, section)
+        lines.append(f"[{section}]")
+        lines += [f"{leaf} = {_toml_value(getattr(values, leaf))}" for leaf in type(values).model_fields]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def config_text() -> str:
+    """The text of `config/lionstated.toml`: every setting with its default, commented."""
+    lines = [
+        "# Settings of lionstated. A line of `#` and no space is a default: take the `#` away to",
+        "# change it. Environment: LIONSTATE_ + upper case, dots as __ (LIONSTATE_QUEUE__MAX_OPERATIONS).",
+        "# Flags: -- + dots and underscores as dashes (--queue-max-operations). Empty text means: not set.",
+    ]
+    defaults = Settings.model_construct()
+    for section in Settings.model_fields:
+        values = getattr(defaults, section)
+        lines += ["", f"# {type(values).__doc__}", f"[{section}]"]
+        for leaf, field in type(values).model_fields.items():
+            lines += [f"# {field.description}", f"#{leaf} = {_toml_value(getattr(values, leaf))}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""The ``lionstate`` command: parse, call a store or a daemon, print."""

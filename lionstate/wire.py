@@ -1,0 +1,377 @@
+"""JSON for parameters, results, problem documents and batches: what client and daemon agree on.
+
+A `Codec` is built once per function from its signature. Knows no transport and no database.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import GenericAlias, SimpleNamespace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from lionstate.errors import (
+    AccessDeniedError,
+    BackendBusyError,
+    BackendUnavailableError,
+    ClosedError,
+    ConflictError,
+    DeadlineExceededError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    OverloadedError,
+    ProgressionError,
+    SchemaError,
+    StateError,
+    WireError,
+    error_from_code,
+)
+
+__all__ = [
+    "BatchCall",
+    "BatchReply",
+    "BatchRequest",
+    "BatchResponse",
+    "Codec",
+    "decode_batch_request",
+    "decode_batch_response",
+    "decode_problem",
+    "encode",
+    "error_from_problem",
+    "problem",
+]
+
+_TYPE_PREFIX = "urn:lionstate:problem:"
+_NOT_WRITTEN = (
+    AccessDeniedError,
+    InvalidInputError,
+    NotFoundError,
+    ConflictError,
+    ProgressionError,
+    OverloadedError,
+    DeadlineExceededError,
+    BackendBusyError,
+    BackendUnavailableError,
+    SchemaError,
+    ClosedError,
+)
+_encoder = msgspec.json.Encoder()
+# What msgspec says, without what it quotes: only types and names of ours reach the caller.
+_EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")
+_FIELD = re.compile(r"(missing required|contains unknown) field `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")
+_PATH = re.compile(r"at `\$\.([A-Za-z0-9_]+)")
+_NAME_LIMIT = 64
+
+
+def encode(obj: object) -> bytes:
+    """Encode any supported value as JSON.
+
+    Raises:
+        InvalidInputError: It holds NaN, an infinity, a lone surrogate, a cycle, or an unsupported type.
+    """
+    try:
+        _refuse_non_finite(obj)
+        return _encoder.encode(obj)
+    except UnicodeEncodeError as exc:
+        raise InvalidInputError("text holds a lone surrogate, which JSON cannot carry") from exc
+    except RecursionError as exc:
+        raise InvalidInputError("the value is nested too deeply") from exc
+    except (TypeError, OverflowError) as exc:
+        raise InvalidInputError("the value has a type that JSON cannot carry") from exc
+
+
+def _refuse_non_finite(obj: object) -> None:
+    # msgspec writes NaN as null without a word, which would change what is stored.
+    if isinstance(obj, float):
+        if not math.isfinite(obj):
+            raise InvalidInputError("a number is NaN or infinite, which JSON cannot carry")
+    elif isinstance(obj, Mapping):
+        for value in obj.values():
+            _refuse_non_finite(value)
+    elif isinstance(obj, (list, tuple, set, frozenset)):
+        for value in obj:
+            if not isinstance(value, str):
+                _refuse_non_finite(value)
+    elif hasattr(obj, "__dataclass_fields__"):
+        for name in obj.__dataclass_fields__:
+            _refuse_non_finite(getattr(obj, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """JSON for the parameters and the result of one function."""
+
+    name: str
+    params_type: type[msgspec.Struct]
+    result_type: Any
+    extra_type: Any
+    signature: inspect.Signature
+    _result_decoder: msgspec.json.Decoder[Any]
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], *, skip_first: bool = True) -> Codec:
+        """Build the codec of `fn` from its signature and type hints.
+
+        Args:
+            fn: A transaction script `f(conn, /, ...)`, or any function whose parameters can be named.
+            skip_first: Leave out the first parameter, which must be positional-only.
+        Raises:
+            TypeError: A parameter cannot be sent by name, or a type has no JSON form.
+        """
+        parameters = list(inspect.signature(fn).parameters.values())
+        if skip_first:
+            if not parameters or parameters[0].kind is not inspect.Parameter.POSITIONAL_ONLY:
+                raise TypeError(f"{fn.__name__}: the first parameter must be positional-only")
+            parameters = parameters[1:]
+        hints = _hints(fn, [p.name for p in parameters])
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        extra: Any = None
+        for parameter in parameters:
+            hint = hints.get(parameter.name, Any)
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                extra = hint
+            elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{fn.__name__}: parameter {parameter.name} cannot be sent by name")
+            elif parameter.default is inspect.Parameter.empty:
+                fields.append((parameter.name, hint))
+            else:
+                # Absent stays absent: the function's own default applies on the other side.
+                fields.append((parameter.name, hint, msgspec.UNSET))
+        name = fn.__name__
+        params_type = msgspec.defstruct(
+            f"{name}_params", fields, kw_only=True, forbid_unknown_fields=extra is None, gc=False
+        )
+        result = hints.get("return", Any)
+        if getattr(get_origin(result), "__deferred__", False):
+            result = get_args(result)[0]
+        elif getattr(result, "__deferred__", False):
+            result = Any
+        msgspec.json.Decoder(params_type)
+        return cls(
+            name=name,
+            params_type=params_type,
+            result_type=result,
+            extra_type=extra,
+            signature=inspect.Signature(parameters),
+            _result_decoder=msgspec.json.Decoder(result),
+        )
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn the arguments of a call into parameters by name; defaults stay absent.
+
+        Raises:
+            TypeError: As a direct call would.
+        """
+        bound = self.signature.bind(*args, **kwargs).arguments
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                bound.update(bound.pop(parameter.name, {}))
+        return dict(bound)
+
+    def encode(self, obj: object) -> bytes:
+        """Encode parameters or a result; see `encode` of the module."""
+        return encode(obj)
+
+    def decode_params(self, body: bytes | memoryview | msgspec.Raw) -> dict[str, Any]:
+        """Decode and check parameters; the names that were sent, no others.
+
+        Raises:
+            InvalidInputError: Not JSON, an unknown or missing name, or a wrong type. Names the parameter,
+                never a value.
+        """
+        try:
+            if self.extra_type is not None:
+                return self._convert(msgspec.json.decode(body, type=dict[str, Any]), strict=True)
+            return _present(msgspec.json.decode(body, type=self.params_type))
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+            raise InvalidInputError(_sentence(self.name, exc)) from None
+
+    def decode_query(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Decode parameters that arrive as text, such as a query string.
+
+        Raises:
+            InvalidInputError: As `decode_params`.
+        """
+        try:
+            return self._convert(dict(query), strict=False)
+        except (msgspec.MsgspecError, UnicodeError) as exc:
+            raise InvalidInputError(_sentence(self.name, exc)) from None
+
+    def _convert(self, values: dict[str, Any], *, strict: bool) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self.extra_type is not None:
+            known = self.params_type.__struct_fields__
+            unknown = {k: v for k, v in values.items() if k not in known}
+            values = {k: v for k, v in values.items() if k in known}
+            extra = msgspec.convert(unknown, GenericAlias(dict, (str, self.extra_type)), strict=strict)
+        return {**_present(msgspec.convert(values, self.params_type, strict=strict)), **extra}
+
+    def decode_result(self, body: bytes | memoryview | msgspec.Raw) -> Any:
+        """Decode a result into the function's return type.
+
+        Raises:
+            WireError: The answer does not have that type.
+        """
+        try:
+            return self._result_decoder.decode(body)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+            raise WireError(f"the answer to {self.name} could not be understood") from exc
+
+
+def _hints(fn: Callable[..., Any], names: Sequence[str]) -> dict[str, Any]:
+    # One by one: the annotation of `conn` may exist only for type checkers.
+    annotations = inspect.get_annotations(inspect.unwrap(fn))
+    wanted = {name: annotations[name] for name in (*names, "return") if name in annotations}
+    namespace = getattr(inspect.unwrap(fn), "__globals__", {})
+    holder: Any = SimpleNamespace(__annotations__=wanted)
+    hints = get_type_hints(holder, globalns=namespace, include_extras=True)
+    return {name: None if hint is type(None) else hint for name, hint in hints.items()}
+
+
+def _present(params: msgspec.Struct) -> dict[str, Any]:
+    values = ((name, getattr(params, name)) for name in params.__struct_fields__)
+    return {name: value for name, value in values if value is not msgspec.UNSET}
+
+
+def _sentence(operation: str, exc: Exception) -> str:
+    text = str(exc)
+    if isinstance(exc, RecursionError):
+        return f"{operation}: the JSON is nested too deeply"
+    if not isinstance(exc, msgspec.ValidationError):
+        return f"{operation}: the body is not valid JSON text in UTF-8"
+    if found := _EXPECTED.match(text):
+        expected, got, name = found.groups()
+        where = f"parameter {name}" if name else "the parameters"
+        return f"{operation}: {where} must be {expected}, not {got}"
+    if found := _FIELD.search(text):
+        what, field, parent = found.groups()
+        verb = "misses" if what.startswith("missing") else "has an unknown"
+        if parent:
+            return f"{operation}: parameter {parent} {verb} field"
+        if what.startswith("missing"):
+            return f"{operation}: parameter {field} is missing"
+        return f"{operation}: there is no parameter {field[:_NAME_LIMIT]!a}"
+    path = _PATH.search(text)
+    return f"{operation}: {f'parameter {path[1]}' if path else 'a parameter'} has a value that is not allowed"
+
+
+def problem(error: StateError, *, request_id: str | None = None, status: int | None = None) -> dict[str, Any]:
+    """Describe an error as a problem document (RFC 9457).
+
+    Args:
+        error: What happened.
+        request_id: Names the request in the logs.
+        status: HTTP status where it is finer than the one of the error's class.
+    Returns:
+        `type`, `title`, `status`, `detail`, `code`; where known `reason`, `retry_after_seconds`,
+        `request_id`, and `outcome` (`not_written` or `unknown`).
+    """
+    document: dict[str, Any] = {
+        "type": _TYPE_PREFIX + error.code,
+        "title": HTTPStatus(status or error.http_status).phrase,
+        "status": status or error.http_status,
+        "detail": str(error),
+        "code": error.code,
+    }
+    if isinstance(error, OutcomeUnknownError):
+        document["outcome"] = "unknown"
+    elif isinstance(error, _NOT_WRITTEN):
+        document["outcome"] = "not_written"
+    optional = {
+        "reason": getattr(error, "reason", None),
+        "retry_after_seconds": getattr(error, "retry_after_seconds", None),
+        "request_id": request_id,
+    }
+    document.update({name: value for name, value in optional.items() if value is not None})
+    return document
+
+
+def error_from_problem(document: object) -> StateError:
+    """Build the exception that a problem document describes; WireError if it is none."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("code"), str):
+        return WireError("the daemon answered with an error that is not a problem document")
+    detail, reason = document.get("detail"), document.get("reason")
+    error = error_from_code(
+        document["code"],
+        detail if isinstance(detail, str) else "",
+        reason=reason if isinstance(reason, str) else None,
+    )
+    retry = document.get("retry_after_seconds")
+    if isinstance(retry, (int, float)):
+        error.retry_after_seconds = float(retry)
+    return error
+
+
+def decode_problem(body: bytes) -> StateError:
+    """Build the exception that the body of a failed answer describes."""
+    try:
+        return error_from_problem(msgspec.json.decode(body))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return error_from_problem(None)
+
+
+class BatchCall(msgspec.Struct, forbid_unknown_fields=True):
+    """One operation of a batch; `params` stays JSON until the operation is known."""
+
+    operation: str
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+    idempotency_key: str | None = None
+
+
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """An ordered list of operations; `atomic` makes them one transaction."""
+
+    operations: list[BatchCall]
+    atomic: bool = False
+
+
+class BatchReply(msgspec.Struct, omit_defaults=True):
+    """What became of one operation of a batch."""
+
+    outcome: Literal["written", "not_written", "unknown"]
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: dict[str, Any] | None = None
+
+
+class BatchResponse(msgspec.Struct):
+    """One reply for each operation, in the order of the request."""
+
+    results: list[BatchReply]
+
+
+_batch_request = msgspec.json.Decoder(BatchRequest)
+_batch_response = msgspec.json.Decoder(BatchResponse)
+
+
+def decode_batch_request(body: bytes) -> BatchRequest:
+    """Decode a batch request without looking into its parameters.
+
+    Raises:
+        InvalidInputError: It is not one.
+    """
+    try:
+        return _batch_request.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+        raise InvalidInputError(_sentence("batch", exc)) from None
+
+
+def decode_batch_response(body: bytes, *, expected: int) -> list[BatchReply]:
+    """Decode a batch response.
+
+    Raises:
+        WireError: It is none, or it does not have one reply for each of `expected` operations.
+    """
+    try:
+        results = _batch_response.decode(body).results
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+        raise WireError("the answer to a batch could not be understood") from exc
+    if len(results) != expected:
+        raise WireError(f"the answer to a batch of {expected} has {len(results)} results")
+    return results

@@ -1,0 +1,65 @@
+"""Metrics: closed label sets, a constant number of series, and exposition formats."""
+
+from __future__ import annotations
+
+from lionstated.metrics import Metrics
+
+
+def series(metrics: Metrics) -> int:
+    return sum(not line.startswith(b"#") for line in metrics.exposition()[0].splitlines())
+
+
+def test_series_are_there_at_zero_and_never_grow() -> None:
+    metrics = Metrics(["append_to_progression"])
+    metrics.set_sqlite("3.53.4", affected=False)
+    before = series(metrics)
+    for index in range(2000):
+        metrics.operation(f"made_up_{index}", f"outcome_{index}")
+        metrics.checkpoint(f"mode{index}", f"error text {index}", 0.1)
+        metrics.lock_hold(f"lane{index}", 0.1)
+        metrics.blocked_append(f"authority{index}")
+        metrics.set_paused([f"reason{index}"])
+        metrics.set_sqlite(f"3.{index}", affected=True)
+    assert series(metrics) == before
+    text = metrics.exposition()[0].decode()
+    assert 'lionstate_operations_total{operation="other",outcome="other"} 2000.0' in text
+    assert 'lionstate_operations_total{operation="append_to_progression",outcome="written"} 0.0' in text
+    assert "_created" not in text
+
+
+def test_the_observer_feeds_them() -> None:
+    metrics = Metrics(["f"])
+    metrics.lock_wait(0.1)
+    metrics.lock_hold("maintenance", 0.2)
+    metrics.commit(0.1)
+    metrics.pause(0.11)
+    metrics.checkpoint("PASSIVE", "complete", 0.1)
+    metrics.wal(10, 4, 4096)
+    metrics.wal_written(100)
+    metrics.batch(3)
+    metrics.queue_wait(0.1)
+    metrics.queue_depth(5, 50, 0.5)
+    metrics.operation("f", "written")
+    metrics.foreign_commit()
+    metrics.blocked_append("items")
+    metrics.compat_read()
+    metrics.set_paused(["operator"])
+    text = metrics.exposition()[0].decode()
+    for line in (
+        "lionstate_write_lock_wait_seconds_count 1.0",
+        'lionstate_write_lock_hold_seconds_count{lane="maintenance"} 1.0',
+        "lionstate_commit_seconds_count 1.0",
+        "lionstate_write_pause_seconds_total 0.11",
+        'lionstate_checkpoints_total{mode="passive",outcome="complete"} 1.0',
+        'lionstate_wal_frames{state="checkpointed"} 4.0',
+        "lionstate_wal_bytes 4096.0",
+        "lionstate_wal_bytes_written_total 100.0",
+        "lionstate_write_batch_operations_sum 3.0",
+        "lionstate_write_queue_age_seconds 0.5",
+        'lionstate_operations_total{operation="f",outcome="written"} 1.0',
+        "lionstate_foreign_commits_total 1.0",
+        'lionstate_blocked_appends_total{authority="items"} 1.0',
+        "lionstate_compat_reads_total 1.0",
+        'lionstate_migration_paused{reason="operator"} 1.0',
+    ):
+        assert line + "\n" in text

@@ -1,0 +1,159 @@
+"""Where settings come from, what is said about bad ones, and the commented defaults file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lionstate.errors import InvalidInputError
+from lionstated.api import check_listeners
+from lionstated.settings import (
+    Settings,
+    config_text,
+    effective_text,
+    flag_names,
+    is_loopback,
+    load_settings,
+    mask_url,
+    split_address,
+)
+
+CONFIG = Path(__file__).parents[2] / "config" / "lionstated.toml"
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNTIME_DIRECTORY", "LIONSTATE_DATABASE__URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_file_in_the_repository_is_the_generated_one() -> None:
+    assert CONFIG.read_text(encoding="utf-8") == config_text()
+
+
+def test_the_commented_defaults_are_the_defaults(tmp_path: Path) -> None:
+    assert load_settings(CONFIG, environ=False) == load_settings(environ=False)
+    file = tmp_path / "c.toml"
+    file.write_text(re.sub(r"(?m)^#(?=\w+ = )", "", config_text()))
+    assert file.read_text().count("\n#") < config_text().count("\n#")
+    assert load_settings(file, environ=False) == load_settings(environ=False)
+
+
+def test_flags_over_environment_over_file_over_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[queue]\nmax_operations = 1\nmax_bytes = 1\ndeadline_ms = 1\n")
+    monkeypatch.setenv("LIONSTATE_QUEUE__MAX_BYTES", "2")
+    monkeypatch.setenv("LIONSTATE_QUEUE__DEADLINE_MS", "2")
+    queue = load_settings(file, flags={"queue.deadline_ms": "3"}).queue
+    assert (queue.max_operations, queue.max_bytes, queue.deadline_ms) == (1, 2, 3)
+    assert queue.max_hold_ms == 25
+
+
+def test_other_applications_settings_are_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIONAGI_STATE_DB_URL", "sqlite:////live.db")
+    monkeypatch.setenv("LIONAGI_HOME", "/live")
+    monkeypatch.setenv("LIONSTATE_TEST_PG_DSN", "ignored")
+    settings = load_settings()
+    assert settings == load_settings(environ=False)
+    with pytest.raises(InvalidInputError, match="no store given"):
+        settings.store_url()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[queue]\nmax_ops = 1\n", "unknown setting queue.max_ops in"),
+        ("[quee]\nmax_operations = 1\n", "unknown setting quee in"),
+        ("queue = 5\n", "setting queue must be a table"),
+        ("[queue]\nmax_operations = 0\n", "setting queue.max_operations in"),
+        ("[database]\nsynchronous = 'OFF'\n", "setting database.synchronous in"),
+        ("[listen]\nops = 'nine'\n", "setting listen.ops in"),
+        ("[queue\n", "is not valid TOML"),
+    ],
+)
+def test_bad_files_are_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        load_settings(file)
+    assert said in str(caught.value)
+    assert str(file) in str(caught.value) or "table" in said
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_environment_and_flags_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match=r"log\.level in flag --log-level"):
+        load_settings(flags={"log.level": "loud"})
+    monkeypatch.setenv("LIONSTATE_QUEUE__MAX_OPERATIONS", "many")
+    with pytest.raises(InvalidInputError, match="LIONSTATE_QUEUE__MAX_OPERATIONS"):
+        load_settings()
+    monkeypatch.delenv("LIONSTATE_QUEUE__MAX_OPERATIONS")
+    monkeypatch.setenv("LIONSTATE_QUEUE__MAX_OPS", "1")
+    with pytest.raises(InvalidInputError, match=r"queue\.max_ops in environment variable LIONSTATE_"):
+        load_settings()
+
+
+def test_secrets_are_masked() -> None:
+    url = "postgresql+asyncpg://user:hunter2@host/db?password=hunter3&x=1"
+    settings = load_settings(flags={"database.url": url}, environ=False)
+    assert settings.store_url() == url
+    for text in (repr(settings), str(settings), effective_text(settings), mask_url(url)):
+        assert "hunter" not in text
+    assert mask_url(url) == "postgresql+asyncpg://user:***@host/db?password=***&x=1"
+    assert mask_url("/a:b@c/d.db") == "/a:b@c/d.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("/a/b.db", "/a/b.db.sock"),
+        ("sqlite:////a/b.db", "/a/b.db.sock"),
+        ("sqlite+aiosqlite:///a/b.db?mode=rw", "a/b.db.sock"),
+    ],
+)
+def test_the_socket_is_beside_the_store(url: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(flags={"database.url": url}, environ=False)
+    assert settings.socket_path() == path
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/x:/run/y")
+    assert settings.socket_path() == "/run/x/lionstated.sock"
+
+
+@pytest.mark.parametrize("url", ["postgresql://h/db", "sqlite://", ":memory:"])
+def test_a_store_without_a_file_needs_a_socket(url: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"listen.socket"):
+        load_settings(flags={"database.url": url}, environ=False).socket_path()
+
+
+def test_listeners_for_strangers_are_refused(tmp_path: Path) -> None:
+    token, empty = tmp_path / "token", tmp_path / "empty"
+    token.write_text("t0ken\n")
+    empty.write_text("\n")
+    tls = {"listen.tls_cert": "c.pem", "listen.tls_key": "k.pem"}
+    good = {"auth.token_file": str(token)}
+    bad: list[dict[str, str]] = [
+        {"listen.http": "127.0.0.1:1"},
+        {"listen.http": "127.0.0.1:1", "auth.token_file": str(empty)},
+        {"listen.http": "127.0.0.1:1", "auth.token_file": str(tmp_path / "none")},
+        {"listen.http": "0.0.0.0:1", **good},
+        {"listen.ops": "[::]:1", **good},
+        {"listen.ops": "host.example:1", **tls},
+        {"listen.tls_cert": "c.pem"},
+    ]
+    for flags in bad:
+        with pytest.raises(InvalidInputError):
+            check_listeners(load_settings(flags=flags, environ=False))
+    for flags in ({}, {"listen.http": "[::1]:1", **good}, {"listen.http": "0.0.0.0:1", **good, **tls}):
+        check_listeners(load_settings(flags=flags, environ=False))
+
+
+def test_addresses_and_flags() -> None:
+    assert split_address("[::1]:80") == ("::1", 80)
+    assert is_loopback("127.0.0.2")
+    assert is_loopback("localhost")
+    assert not is_loopback("0.0.0.0")
+    assert flag_names()["queue-max-operations"] == "queue.max_operations"
+    assert isinstance(load_settings(environ=False), Settings)

@@ -1,0 +1,187 @@
+"""Codecs, problem documents and the wire form of batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
+
+import pytest
+
+from lionstate import errors, wire
+from lionstate.errors import InvalidInputError, StateError, WireError
+from lionstate.wire import Codec
+
+if TYPE_CHECKING:
+    from nowhere import Connection  # type: ignore[import-not-found]
+
+T = TypeVar("T")
+
+
+class Deferred(Generic[T]):
+    __deferred__: ClassVar[bool] = True
+
+
+class Node(TypedDict, total=False):
+    name: str
+    weight: float
+
+
+@dataclass
+class Page:
+    items: list[tuple[int, str]]
+    next: int | None = None
+
+
+def script(
+    conn: Connection, /, progression_id: str, *, limit: int = 500, data: bytes = b"", node: Node | None = None
+) -> Deferred[Page]:
+    raise NotImplementedError
+
+
+def update(conn: Connection, /, branch_id: str, **fields: int) -> None:
+    raise NotImplementedError
+
+
+def test_parameters_round_trip_and_defaults_stay_absent() -> None:
+    codec = Codec.of(script)
+    params = codec.bind(("p",), {"data": b"\x00\xff", "node": {"name": "n", "weight": 1.5}})
+    body = codec.encode(params)
+    assert b'"data":"AP8="' in body
+    assert codec.decode_params(body) == params
+    assert codec.decode_params(b'{"progression_id":"p"}') == {"progression_id": "p"}
+    assert codec.decode_query({"progression_id": "p", "limit": "3"}) == {"progression_id": "p", "limit": 3}
+
+
+def test_the_result_type_of_a_deferred_is_inside_it() -> None:
+    codec = Codec.of(script)
+    page = Page([(1, "a"), (3, "b")])
+    assert codec.decode_result(codec.encode(page)) == page
+    with pytest.raises(WireError):
+        codec.decode_result(b'{"items": 5}')
+    assert Codec.of(update).decode_result(b"null") is None
+
+
+def test_keyword_fields_are_checked_too() -> None:
+    codec = Codec.of(update)
+    params = codec.bind(("b",), {"x": 1})
+    assert params == {"branch_id": "b", "x": 1}
+    assert codec.decode_params(codec.encode(params)) == params
+    for body in (b'{"branch_id":"b","x":"secret"}', b'{"x":1}', b'{"branch_id":1}'):
+        with pytest.raises(InvalidInputError) as caught:
+            codec.decode_params(body)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_call_with_wrong_arguments_fails_like_a_direct_one() -> None:
+    with pytest.raises(TypeError):
+        Codec.of(script).bind((), {})
+
+    def positional(conn: object, a: str) -> None:
+        raise NotImplementedError
+
+    def variable(conn: object, /, *ids: str) -> None:
+        raise NotImplementedError
+
+    for function in (positional, variable):
+        with pytest.raises(TypeError):
+            Codec.of(function)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{}", "parameter progression_id is missing"),
+        (b'{"progression_id":"p","nope":"secret"}', "there is no parameter 'nope'"),
+        (b'{"progression_id":"p","limit":"secret"}', "parameter limit must be int, not str"),
+        (b'{"progression_id":"p","node":{"name":1}}', "parameter node must be str, not int"),
+        (b'{"progression_id":"p","data":"se!cret"}', "parameter data has a value that is not allowed"),
+        (b'["secret"]', "the parameters must be object, not array"),
+        (b'{"progression_id":"secret', "the body is not valid JSON"),
+        (b'{"progression_id":NaN}', "the body is not valid JSON"),
+        (b'{"progression_id":"\\ud800"}', "the body is not valid JSON"),
+        (b'{"progression_id":"\xff"}', "the body is not valid JSON"),
+        (b"", "the body is not valid JSON"),
+    ],
+)
+def test_bad_parameters_are_named_and_never_quoted(body: bytes, said: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Codec.of(script).decode_params(body)
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_deep_nesting_is_refused_both_ways() -> None:
+    def free(conn: object, /, value: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    codec = Codec.of(free)
+    with pytest.raises(InvalidInputError, match="too deeply"):
+        codec.decode_params(b'{"value":{"a":' + b"[" * 100_000)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidInputError, match="too deeply"):
+        codec.encode({"value": deep})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, [math.inf], {"a": [{"b": -math.inf}]}, (1.0, math.nan), "\ud800", {"\udfff": 1}, object()],
+)
+def test_what_json_cannot_carry_is_refused(value: object) -> None:
+    with pytest.raises(InvalidInputError):
+        wire.encode(value)
+
+
+def test_big_integers_survive() -> None:
+    def number(conn: object, /, n: int) -> int:
+        raise NotImplementedError
+
+    codec = Codec.of(number)
+    assert codec.decode_params(codec.encode({"n": 2**70})) == {"n": 2**70}
+
+
+def every_error() -> list[StateError]:
+    classes = [getattr(errors, name) for name in errors.__all__]
+    return [c("said") for c in classes if isinstance(c, type) and issubclass(c, StateError)]
+
+
+@pytest.mark.parametrize("error", every_error(), ids=lambda error: error.code)
+def test_every_error_survives_the_wire(error: StateError) -> None:
+    document = wire.problem(error)
+    assert {"type", "title", "status", "detail", "code"} <= document.keys()
+    back = wire.decode_problem(wire.encode(document))
+    assert (type(back), str(back)) == (type(error), "said")
+
+
+def test_problem_members() -> None:
+    busy = wire.problem(errors.BackendBusyError(retry_after_seconds=2.5), request_id="r")
+    assert (busy["outcome"], busy["retry_after_seconds"], busy["request_id"]) == ("not_written", 2.5, "r")
+    assert wire.error_from_problem(busy).retry_after_seconds == 2.5
+    blocked = wire.problem(errors.ProgressionBlockedError(reason="nul_in_id"))
+    assert blocked["reason"] == "nul_in_id"
+    back = wire.error_from_problem(blocked)
+    assert isinstance(back, errors.ProgressionBlockedError)
+    assert back.reason == "nul_in_id"
+    assert wire.problem(errors.OutcomeUnknownError())["outcome"] == "unknown"
+    assert "outcome" not in wire.problem(StateError())
+    for bad in (b"<html>", b"[]", b"{}", b'{"code":5}', b"[" * 100_000):
+        assert isinstance(wire.decode_problem(bad), WireError)
+
+
+def test_batches_keep_results_as_json() -> None:
+    request = wire.decode_batch_request(
+        b'{"operations":[{"operation":"f","params":{"a": 1},"idempotency_key":null},{"operation":"g"}]}'
+    )
+    assert [bytes(call.params) for call in request.operations] == [b'{"a": 1}', b"{}"]
+    assert not request.atomic
+    for bad in (b"{}", b'{"operations":[],"x":1}', b'{"operations":5}', b"{"):
+        with pytest.raises(InvalidInputError):
+            wire.decode_batch_request(bad)
+    replies = wire.decode_batch_response(b'{"results":[{"outcome":"written","result":[1]}]}', expected=1)
+    assert bytes(replies[0].result) == b"[1]"
+    for body in (b'{"results":[]}', b"x", b'{"results":[{"outcome":"maybe"}]}'):
+        with pytest.raises(WireError):
+            wire.decode_batch_response(body, expected=1)
