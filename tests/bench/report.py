@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -80,12 +83,12 @@ def _version(name: str) -> str:
         return "-"
 
 
+@functools.cache
 def _daemon_sqlite() -> str:
-    try:
-        from pysqlite3 import dbapi2
-    except ImportError:
-        return "-"
-    return str(dbapi2.sqlite_version)
+    """Asked in another process: this one must not map two SQLite libraries (design §2.4)."""
+    code = "from pysqlite3 import dbapi2; print(dbapi2.sqlite_version)"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "-"
 
 
 def environment() -> dict[str, Any]:

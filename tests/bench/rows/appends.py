@@ -1,0 +1,160 @@
+"""Rows 1, 2 and 12: one append after another, and bounded reads."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.bench.context import Bench, available
+from tests.bench.floor import PostgresqlFloor, SqliteFloor
+from tests.bench.measure import Samples, interleave, median_of, milliseconds, percentile, ratio
+from tests.bench.report import Row
+from tests.bench.stores import Conversation, History
+
+__all__ = ["flat", "flat_figures", "reads_at_a_million", "single_against_floor"]
+
+_TALK = Conversation.named("a")
+_SHORT = 1_000
+
+
+def _appender(state: Any, tag: str, pid: str = _TALK.branch_progression) -> Callable[[int], Any]:
+    async def append(turn: int) -> None:
+        await state.append_to_progression(pid, f"{tag}{turn:029d}")
+
+    return append
+
+
+async def rounds_of(arms: dict[str, Any], samples: int, rounds: int = 3, warm: int = 50) -> list[Samples]:
+    """Several rounds of interleaved samples; every round gets numbers of its own."""
+    return [
+        await interleave(arms, samples, warm=warm, first=number * (samples + warm)) for number in range(rounds)
+    ]
+
+
+async def _stores(bench: Bench, database: str, size: int) -> Path | str:
+    history = History({"a": size})
+    return await (bench.sqlite(history) if database == "sqlite" else bench.postgresql(history))
+
+
+async def flat_figures(bench: Bench, row: Row, limit: float, samples: int, rounds: int) -> None:
+    """p95 at 100,000 by p95 at 1,000: a store each, samples interleaved (ADR-0117 D6)."""
+    for database in ("sqlite", "postgresql"):
+        for where in ("in process", "daemon"):
+            with available(row, f"{database}, {where}"):
+                async with AsyncExitStack() as stack:
+                    arms = {}
+                    for size in (_SHORT, bench.long_history):
+                        target = await _stores(bench, database, size)
+                        if where == "daemon":
+                            from lionstate import StateClient
+
+                            daemon = await stack.enter_async_context(bench.daemon(target))
+                            state: Any = await stack.enter_async_context(StateClient(daemon.target))
+                        else:
+                            state = await stack.enter_async_context(bench.state(target))
+                        arms[f"{size}"] = _appender(state, f"x{size}")
+                    taken = await rounds_of(arms, samples, rounds)
+                figure = ratio(taken, f"{bench.long_history}", f"{_SHORT}", 0.95)
+                row.add(f"{database}, {where}: append p95 at 100,000 / at 1,000", figure, limit)
+                row.notes[f"{database}, {where}, p50/p95 ms"] = {
+                    size: f"{milliseconds(percentile(all_of(taken, size), 0.5))}/"
+                    f"{milliseconds(percentile(all_of(taken, size), 0.95))}"
+                    for size in arms
+                }
+
+
+def all_of(rounds: list[Samples], arm: str) -> list[int]:
+    """The samples of one arm over all rounds."""
+    return [sample for taken in rounds for sample in taken[arm]]
+
+
+async def flat(bench: Bench) -> Row:
+    """Row 1."""
+    row = Row(1, "append does not grow with history")
+    await flat_figures(bench, row, 1.2, bench.samples(700, 150), 5 if not bench.quick else 3)
+    return row
+
+
+async def single_against_floor(bench: Bench) -> Row:
+    """Row 2: one append awaited in process against the bare driver, ``NORMAL``."""
+    row = Row(2, "single append in process / raw floor, p50, NORMAL")
+    history = History({"a": bench.long_history})
+    async with bench.state(await bench.sqlite(history)) as state:
+        floor = SqliteFloor(await bench.sqlite(history), sqlite3, "NORMAL")
+
+        def raw(turn: int) -> None:
+            floor.append(_TALK.branch_progression, f"f{turn:031d}")
+
+        taken = await rounds_of({"lionstate": _appender(state, "x"), "floor": raw}, bench.samples(2_000, 400))
+        floor.close()
+    row.add("sqlite", ratio(taken, "lionstate", "floor", 0.5), 3.5)
+    _tell(row, "sqlite", taken)
+    with available(row, "postgresql"):
+        async with bench.state(await bench.postgresql(history)) as state:
+            other = await PostgresqlFloor.open(await bench.postgresql(history))
+
+            async def raw_pg(turn: int) -> None:
+                await other.append(_TALK.branch_progression, f"f{turn:031d}")
+
+            taken = await rounds_of({"lionstate": _appender(state, "x"), "floor": raw_pg}, bench.samples(400, 100))
+            await other.close()
+        row.add("postgresql, default durability (told, no limit)", ratio(taken, "lionstate", "floor", 0.5))
+        _tell(row, "postgresql", taken)
+    return row
+
+
+def _tell(row: Row, name: str, taken: list[Samples]) -> None:
+    row.notes[f"{name}, p50/p95 ms"] = {
+        arm: f"{milliseconds(percentile(all_of(taken, arm), 0.5))}/{milliseconds(percentile(all_of(taken, arm), 0.95))}"
+        for arm in taken[0]
+    }
+
+
+async def reads_at_a_million(bench: Bench) -> Row:
+    """Row 12: tail of 200 and count, at the largest history against 10,000."""
+    row = Row(12, f"tail of 200 and count at {bench.million:,} / at 10,000 items")
+    sizes = (10_000, bench.million)
+    for database in ("sqlite", "postgresql"):
+        with available(row, database):
+            async with AsyncExitStack() as stack:
+                states: dict[int, Any] = {}
+                for size in sizes:
+                    target = await _stores(bench, database, size)
+                    states[size] = await stack.enter_async_context(bench.state(target))
+                await _reads(bench, row, database, states)
+    return row
+
+
+async def _reads(bench: Bench, row: Row, database: str, states: dict[int, Any]) -> None:
+    pid = _TALK.branch_progression
+
+    def tail(state: Any) -> Any:
+        async def read(_turn: int) -> None:
+            found = await state.list_progression_items(pid, newest_first=True, limit=200)
+            assert len(found) == 200
+
+        return read
+
+    def count(state: Any) -> Any:
+        async def read(_turn: int) -> None:
+            await state.count_progression_items(pid)
+
+        return read
+
+    small, large = sorted(states)
+    with available(row, f"{database}, tail"):
+        taken = await rounds_of({str(n): tail(states[n]) for n in states}, bench.samples(300, 80), warm=10)
+        row.add(f"{database}: tail of 200, p50", ratio(taken, str(large), str(small), 0.5), 1.3)
+        _tell(row, f"{database}, tail", taken)
+    with available(row, f"{database}, count"):
+        taken = await rounds_of({str(n): count(states[n]) for n in states}, bench.samples(15, 5), warm=2)
+        row.add(f"{database}: count, p50 (documented, no limit)", ratio(taken, str(large), str(small), 0.5))
+        _tell(row, f"{database}, count", taken)
+
+
+def best_of(values: list[float]) -> float:
+    """Kept for rows that compare throughputs: the median round."""
+    return median_of(values)
