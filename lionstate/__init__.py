@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from lionstate.client import StateClient
 from lionstate.db import StateDB
 
-__all__ = ["StateDB", "__version__"]
+__all__ = ["StateClient", "StateDB", "__version__"]
 
 __version__ = "0.1.0"

@@ -6,17 +6,19 @@ Knows operations only by name and codec. A write whose answer is lost after send
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import aiohttp
 import msgspec
 
 from lionstate import wire
+from lionstate.engine import Deferred
 from lionstate.errors import (
     ClosedError,
     DaemonUnreachableError,
@@ -25,6 +27,11 @@ from lionstate.errors import (
     OutcomeUnknownError,
     StateError,
 )
+from lionstate.facade import Facade
+from lionstate.operations import operation_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 __all__ = ["Call", "Coalescer", "StateClient", "Transport"]
 
@@ -53,9 +60,7 @@ class Call:
 class Transport:
     """Requests to one daemon over reused connections."""
 
-    def __init__(
-        self, target: str, *, token: str | None = None, timeout: float = 30.0, connections: int = 8
-    ) -> None:
+    def __init__(self, target: str, *, token: str | None = None, timeout: float = 30.0, connections: int = 8) -> None:
         """Take the address; nothing is connected yet.
 
         Args:
@@ -87,9 +92,7 @@ class Transport:
             return
         connector: aiohttp.BaseConnector
         if self._path is not None:
-            connector = aiohttp.UnixConnector(
-                self._path, limit=self._connections, keepalive_timeout=_IDLE_SECONDS
-            )
+            connector = aiohttp.UnixConnector(self._path, limit=self._connections, keepalive_timeout=_IDLE_SECONDS)
         else:
             connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_IDLE_SECONDS)
         trace = aiohttp.TraceConfig()
@@ -133,9 +136,7 @@ class Transport:
                 raise
             return await self._once(method, path, body, deadline=deadline, writes=writes)
 
-    async def _once(
-        self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool
-    ) -> bytes:
+    async def _once(self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool) -> bytes:
         if self._session is None:
             raise ClosedError("the client is not open")
         left = deadline - time.monotonic()
@@ -284,9 +285,7 @@ class Coalescer:
         await self._guard(batch, self._send_together(batch))
 
     async def _send_together(self, batch: list[Call]) -> None:
-        replies = await send_batch(
-            self._transport, batch, atomic=False, deadline=max(c.deadline for c in batch)
-        )
+        replies = await send_batch(self._transport, batch, atomic=False, deadline=max(c.deadline for c in batch))
         for call, reply in zip(batch, replies, strict=True):
             if call.reply.done():
                 continue
@@ -330,9 +329,7 @@ async def send_batch(
     Raises:
         StateError: The batch as a whole was refused, or its answer was lost.
     """
-    request = wire.BatchRequest(
-        [wire.BatchCall(call.operation, msgspec.Raw(call.params)) for call in calls], atomic
-    )
+    request = wire.BatchRequest([wire.BatchCall(call.operation, msgspec.Raw(call.params)) for call in calls], atomic)
     answer = await transport.request(
         "POST",
         "/v1/batch",
@@ -344,8 +341,8 @@ async def send_batch(
     return wire.decode_batch_response(answer, expected=len(calls))
 
 
-class StateClient:
-    """A store behind a daemon; the facade's methods go on top of `_call`."""
+class StateClient(Facade):
+    """A store behind a daemon: the same methods as StateDB, over HTTP."""
 
     def __init__(self, target: str, *, token: str | None = None, timeout: float = 30.0) -> None:
         """Take the address; nothing is connected yet.
@@ -397,3 +394,24 @@ class StateClient:
             deadline=time.monotonic() + self._transport.timeout,
         )
         return codec.decode_result(await (self._writes if writes else self._reads).run(call))
+
+    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await self._post(script, args, kwargs)
+        return result
+
+    async def _read(
+        self, script: Callable[Concatenate[Any, P], Deferred[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        result: R = await self._post(script, args, kwargs)
+        return result
+
+    async def _post(self, script: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        operation = operation_of(script)
+        codec = _codec(script)
+        params = operation.bind(args, kwargs)
+        return await self._call(operation.name, codec, params, writes=operation.writes, idempotent=operation.idempotent)
+
+
+@functools.cache
+def _codec(script: Callable[..., Any]) -> wire.Codec:
+    return wire.Codec.of(script)

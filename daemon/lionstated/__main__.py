@@ -6,8 +6,7 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -15,22 +14,15 @@ from lionstate import __version__
 from lionstate.errors import StateError
 
 from . import logs
-from .api import OperationLike, check_listeners
-from .process import StoreFactory, serve
+from .api import check_listeners
+from .assembly import Assembly, assemble
+from .process import serve
 from .settings import Settings, effective_text, flag_names, load_settings
 
-__all__ = ["Assembly", "main"]
+__all__ = ["main"]
 
 _EXIT_INTERNAL = 1
 _EXIT_INTERRUPTED = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """The rooms below the daemon: the operations table and what opens a store."""
-
-    operations: Mapping[str, OperationLike]
-    store_factory: StoreFactory
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,9 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check-config", action="store_true", help="print the settings in force and exit")
     parser.add_argument("--version", action="version", version=f"lionstated {__version__}")
     for flag, key in flag_names().items():
-        parser.add_argument(
-            f"--{flag}", dest=key, metavar="VALUE", nargs="?", const="true", help=f"sets {key}"
-        )
+        parser.add_argument(f"--{flag}", dest=key, metavar="VALUE", nargs="?", const="true", help=f"sets {key}")
     return parser
 
 
@@ -51,7 +41,7 @@ def _reader(arguments: argparse.Namespace) -> Callable[[], Settings]:
     return lambda: load_settings(arguments.config, flags=flags)
 
 
-def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] = assemble) -> int:
     """Run the command; returns the exit code of design §8.
 
     Args:
@@ -67,8 +57,6 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
             return 0
         settings.store_url()
         logs.configure(settings.log.level, settings.log.format)
-        if assemble is None:
-            raise StateError("this build has no store")
         return _run(settings, assemble(), read)
     except StateError as exc:
         sys.stderr.write(f"lionstated: {exc}\n")

@@ -50,9 +50,7 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
         _safe_exception,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if format == "json"
-        else structlog.dev.ConsoleRenderer(colors=False)
+        structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer(colors=False)
     )
     structlog.configure(
         processors=[

@@ -61,17 +61,13 @@ class Metrics:
         _initialise(metric, list(labels.values()))
         return metric
 
-    def _histogram(
-        self, name: str, text: str, buckets: Iterable[float] = _FAST, **labels: Iterable[str]
-    ) -> Histogram:
+    def _histogram(self, name: str, text: str, buckets: Iterable[float] = _FAST, **labels: Iterable[str]) -> Histogram:
         metric = Histogram(name, text, tuple(labels), registry=self.registry, buckets=tuple(buckets))
         _initialise(metric, list(labels.values()))
         return metric
 
     def _define_service(self) -> None:
-        self._gauge("lionstate_build_info", "Version of lionstate.", version=[__version__]).labels(
-            __version__
-        ).set(1)
+        self._gauge("lionstate_build_info", "Version of lionstate.", version=[__version__]).labels(__version__).set(1)
         self.up = self._gauge("lionstate_up", "1 while the store is open and answers.")
         self.sqlite_info = Gauge(
             "lionstate_sqlite_info",
@@ -94,9 +90,7 @@ class Metrics:
         self.queue_waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
         self.batches = histogram("lionstate_write_batch_operations", "Operations of a transaction.", _SIZES)
         self.lock_waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
-        self.lock_holds = histogram(
-            "lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES
-        )
+        self.lock_holds = histogram("lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES)
         self.commits = histogram("lionstate_commit_seconds", "Time of COMMIT.")
         self.pauses = counter("lionstate_write_pause_seconds_total", "Time the lock was left to others.")
         self.foreign = counter("lionstate_foreign_commits_total", "Looks that found commits of others.")
@@ -113,9 +107,7 @@ class Metrics:
         )
         self.wal_bytes = self._gauge("lionstate_wal_bytes", "Size of the write-ahead log.")
         self.wal_growth = self._counter("lionstate_wal_bytes_written_total", "Bytes written to the log.")
-        self.checkpoint_times = self._histogram(
-            "lionstate_checkpoint_seconds", "Time of a checkpoint.", _SLOW
-        )
+        self.checkpoint_times = self._histogram("lionstate_checkpoint_seconds", "Time of a checkpoint.", _SLOW)
         self.checkpoints = self._counter(
             "lionstate_checkpoints_total",
             "Checkpoints by mode and outcome.",
@@ -130,9 +122,7 @@ class Metrics:
         self.step_times = histogram("lionstate_migration_step_seconds", "Time of a step.", _SLOW)
         self.items = counter("lionstate_migration_items_total", "Items copied.")
         self.migrated_bytes = counter("lionstate_migration_bytes_total", "Bytes copied.")
-        self.chunks = counter(
-            "lionstate_migration_chunks_total", "Chunks.", outcome=[*_CHUNK_OUTCOMES, OTHER]
-        )
+        self.chunks = counter("lionstate_migration_chunks_total", "Chunks.", outcome=[*_CHUNK_OUTCOMES, OTHER])
         self.parity_checks = counter(
             "lionstate_migration_parity_checks_total", "Digest comparisons.", outcome=_PARITY_OUTCOMES
         )

@@ -60,9 +60,7 @@ def bind_unix(path: str, *, group: str | None = None) -> BoundSocket:
     """
     size = len(os.fsencode(path))
     if size > _PATH_LIMIT_BYTES:
-        raise InvalidInputError(
-            f"listen.socket has {size} bytes, the system allows {_PATH_LIMIT_BYTES}: {path}"
-        )
+        raise InvalidInputError(f"listen.socket has {size} bytes, the system allows {_PATH_LIMIT_BYTES}: {path}")
     group_id = group_id_of(group)
     lock_fd = _lock(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -34,7 +34,9 @@ class Target:
         if self.daemon is not None:
             return self.daemon if "://" in self.daemon or self.daemon.startswith("unix:") else f"unix:{self.daemon}"
         if self.url is None:
-            raise InvalidInputError("no store given: pass --url STORE or --daemon ADDRESS (or set LIONSTATE_DATABASE__URL)")
+            raise InvalidInputError(
+                "no store given: pass --url STORE or --daemon ADDRESS (or set LIONSTATE_DATABASE__URL)"
+            )
         path = StoreURL.of(self.url).path
         if path is None:
             return None

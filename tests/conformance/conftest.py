@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ from typing import Any
 import pytest
 
 from lionstate import StateDB
-from tests.support.backends import BACKENDS, Backend, database_of, open_postgresql, open_sqlite
+from tests.support.backends import (
+    BACKENDS,
+    Backend,
+    database_of,
+    open_postgresql,
+    open_sqlite,
+    serve_daemon,
+)
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +40,18 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
     """A backend with an empty store."""
     name: str = request.param
-    if name.startswith("postgresql"):
-        server = request.getfixturevalue(f"postgres_{name[-2:]}")
-        async with open_postgresql(database_of(server, "conformance")) as state:
-            yield Backend(name, state, state)
+    if "postgresql" in name:
+        server = request.getfixturevalue("postgres_15" if name.endswith("15") else "postgres_18")
+        direct = open_postgresql(database_of(server, "conformance"))
     else:
-        async with open_sqlite(empty_store, tmp_path / "state.db") as state:
+        direct = open_sqlite(empty_store, tmp_path / "state.db")
+    async with direct as state:
+        if not name.startswith("daemon"):
             yield Backend(name, state, state)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            async with serve_daemon(state.url, Path(folder) / "d.sock") as client:
+                yield Backend(name, client, state)
 
 
 @pytest.fixture

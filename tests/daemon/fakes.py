@@ -87,9 +87,7 @@ class FakeStore:
         self.gate.set()
         self.closed = 0
 
-    async def run(
-        self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None
-    ) -> Any:
+    async def run(self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
         self.runs.append(operation.name)
         self.deadlines.append(deadline)
         await self._pass()
@@ -145,9 +143,7 @@ class FakeStore:
         if name == "get_progression":
             return row
         after = params.get("after_ordinal")
-        return [(i, item) for i, item in enumerate(row) if after is None or i > after][
-            : params.get("limit", 500)
-        ]
+        return [(i, item) for i, item in enumerate(row) if after is None or i > after][: params.get("limit", 500)]
 
 
 def factory(store: FakeStore, **parts: Any) -> StoreFactory:

@@ -152,17 +152,13 @@ async def test_a_batch_of_reads_takes_no_turn_of_the_writer(
     assert (store.batches, len(store.runs)) == ([], 2)
 
 
-async def test_a_written_result_without_json_form_is_unknown(
-    serving: Serving, http: aiohttp.ClientSession
-) -> None:
+async def test_a_written_result_without_json_form_is_unknown(serving: Serving, http: aiohttp.ClientSession) -> None:
     async with serving():
         response = await http.post("/v1/ops/put_number", json={"key": "nan", "number": 1})
         await problem_of(response, 500, "outcome_unknown")
 
 
-async def test_the_two_reads_for_curl(
-    serving: Serving, http: aiohttp.ClientSession, store: FakeStore
-) -> None:
+async def test_the_two_reads_for_curl(serving: Serving, http: aiohttp.ClientSession, store: FakeStore) -> None:
     store.rows["a/b"] = ["m0", "m1", "m2"]
     async with serving():
         response = await http.get("/v1/progressions/a%2Fb")

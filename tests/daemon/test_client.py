@@ -30,9 +30,7 @@ CODECS = {name: Codec.of(operation.script) for name, operation in OPERATIONS.ite
 
 def call(client: StateClient, name: str, *args: Any) -> Awaitable[Any]:
     operation, codec = OPERATIONS[name], CODECS[name]
-    return client._call(
-        name, codec, codec.bind(args, {}), writes=operation.writes, idempotent=operation.idempotent
-    )
+    return client._call(name, codec, codec.bind(args, {}), writes=operation.writes, idempotent=operation.idempotent)
 
 
 def append(client: StateClient, progression_id: str, message_id: str) -> Awaitable[Any]:
@@ -54,9 +52,7 @@ async def test_64_calls_at_once_are_one_batch(serving: Serving, store: FakeStore
     assert (store.runs, store.batches) == ([], [64])
 
 
-async def test_calls_during_a_request_wait_for_it_and_leave_together(
-    serving: Serving, store: FakeStore
-) -> None:
+async def test_calls_during_a_request_wait_for_it_and_leave_together(serving: Serving, store: FakeStore) -> None:
     async with serving() as daemon, StateClient(daemon.addresses["socket"]) as client:
         store.gate = type(store.gate)()
         first = asyncio.ensure_future(append(client, "p", "first"))
@@ -73,9 +69,7 @@ async def test_calls_during_a_request_wait_for_it_and_leave_together(
     assert results[-1] == 7
 
 
-async def test_a_lone_call_is_a_request_of_its_own_and_not_delayed(
-    serving: Serving, store: FakeStore
-) -> None:
+async def test_a_lone_call_is_a_request_of_its_own_and_not_delayed(serving: Serving, store: FakeStore) -> None:
     async with serving() as daemon, StateClient(daemon.addresses["socket"]) as client:
         await append(client, "p", "warm")
         times = []
@@ -143,9 +137,7 @@ async def test_nobody_there(folder: Path) -> None:
 async def test_a_lost_answer_is_unknown_for_writes_and_unreachable_for_reads(folder: Path) -> None:
     server = await hung_server(folder / "h.sock", lambda writer: writer.close())
     async with server, StateClient(f"unix:{folder / 'h.sock'}") as client:
-        results = await asyncio.gather(
-            *(append(client, "p", f"m{i}") for i in range(3)), return_exceptions=True
-        )
+        results = await asyncio.gather(*(append(client, "p", f"m{i}") for i in range(3)), return_exceptions=True)
         assert [type(r) for r in results] == [OutcomeUnknownError] * 3
         with pytest.raises(DaemonUnreachableError):
             await call(client, "get_progression", "p")

@@ -170,9 +170,7 @@ async def test_signals_drain_and_reload(folder: Path, store: FakeStore) -> None:
         daemon.stop()
         return settings_for(folder, log__level="debug")
 
-    daemon = Daemon(
-        settings_for(folder), operations=OPERATIONS, store_factory=factory(store), read_settings=read
-    )
+    daemon = Daemon(settings_for(folder), operations=OPERATIONS, store_factory=factory(store), read_settings=read)
 
     async def run(*, task_status: anyio.abc.TaskStatus[Daemon]) -> None:
         await daemon.run(handle_signals=True, task_status=task_status)

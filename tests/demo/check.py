@@ -9,6 +9,7 @@ at two positions, or out of their writer's order.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
 import sys
@@ -68,7 +69,7 @@ def check(tables: list[list[tuple[Any, ...]]], logs: list[str]) -> dict[str, Any
             counts["twice"] += sum(places[found] > 1 for found in ids)
             counts["without_message"] += sum(found not in stored for found in ids)
             where = [position[found] for found in ids if found in position]
-            counts["reordered"] += sum(one > other for one, other in zip(where, where[1:], strict=False))
+            counts["reordered"] += sum(one > other for one, other in itertools.pairwise(where))
     return {
         "phases": dict(Counter(row[1] for row in phases)),
         "blocked": dict(Counter(row[2] for row in phases if row[1] == "blocked")),

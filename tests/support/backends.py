@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lionstate import StateDB
+import anyio
+
+from lionstate import StateClient, StateDB
 from lionstate.schema import metadata
+from lionstated.assembly import assemble
+from lionstated.process import Daemon
+from lionstated.settings import load_settings
 from tests.support.postgres import PostgresServer
 
-__all__ = ["BACKENDS", "Backend", "empty_database", "open_postgresql", "open_sqlite"]
+__all__ = ["BACKENDS", "Backend", "empty_database", "open_postgresql", "open_sqlite", "serve_daemon"]
 
-BACKENDS = ("sqlite", "postgresql-15", "postgresql-18")
+BACKENDS = ("sqlite", "postgresql-15", "postgresql-18", "daemon-sqlite", "daemon-postgresql")
 
 
 @dataclass
@@ -75,6 +80,30 @@ async def open_postgresql(dsn: str, **options: Any) -> AsyncIterator[StateDB]:
     async with StateDB(url=dsn, **options) as state:
         await empty_database(state)
         yield state
+
+
+@asynccontextmanager
+async def serve_daemon(url: str, socket: Path, **flags: str) -> AsyncIterator[StateClient]:
+    """A client of the daemon's composition root, run inside this process on a Unix socket.
+
+    ``database.sqlite_module`` is the standard library's: the test looks at the same file from the same process.
+    """
+    given = {
+        "database.url": url,
+        "database.sqlite_module": "stdlib",
+        "database.synchronous": "NORMAL",
+        "listen.socket": str(socket),
+        "listen.ops": "",
+        **flags,
+    }
+    settings = load_settings(None, flags=given, environ={})
+    parts = assemble()
+    daemon = Daemon(settings, operations=parts.operations, store_factory=parts.store_factory)
+    async with anyio.create_task_group() as group:
+        await group.start(lambda *, task_status: daemon.run(task_status=task_status))
+        async with StateClient(f"unix:{socket}") as client:
+            yield client
+        daemon.stop()
 
 
 async def empty_database(state: StateDB) -> None:

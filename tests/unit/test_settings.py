@@ -41,9 +41,7 @@ def test_the_commented_defaults_are_the_defaults(tmp_path: Path) -> None:
     assert load_settings(file, environ=False) == load_settings(environ=False)
 
 
-def test_flags_over_environment_over_file_over_defaults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flags_over_environment_over_file_over_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "c.toml"
     file.write_text("[queue]\nmax_operations = 1\nmax_bytes = 1\ndeadline_ms = 1\n")
     monkeypatch.setenv("LIONSTATE_QUEUE__MAX_BYTES", "2")

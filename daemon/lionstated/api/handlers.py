@@ -176,8 +176,7 @@ class OperationHandlers:
             return
         rest = iter(replies)
         results = [
-            _failed(refused[index]) if index in refused else next(rest)
-            for index in range(len(request.operations))
+            _failed(refused[index]) if index in refused else next(rest) for index in range(len(request.operations))
         ]
         await respond(send, 200, msgspec.json.encode(wire.BatchResponse(results)))
 
@@ -228,9 +227,7 @@ class OperationHandlers:
         if "get_progression_generation" in self.table:
             generation, generation_codec = self.table["get_progression_generation"]
             # Before the rows: a replacement in between makes the cursor stale, never silently valid.
-            value = await self._run(
-                generation, generation_codec, {"progression_id": query["progression_id"]}, deadline
-            )
+            value = await self._run(generation, generation_codec, {"progression_id": query["progression_id"]}, deadline)
             headers.append((b"lionstate-generation", value))
         params = codec.decode_query(query)
         await self._answer(scope, send, operation, codec, params, deadline, headers)
@@ -242,9 +239,7 @@ class VerbHandler:
     def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int) -> None:
         """Build the codecs of all verbs."""
         self._limit_bytes = limit_bytes
-        self._verbs = {
-            name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()
-        }
+        self._verbs = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one verb."""

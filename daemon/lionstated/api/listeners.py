@@ -92,9 +92,7 @@ class Listeners:
                 found._add("socket", unix, settings, token)
             for tcp, address in (("http", settings.listen.http), ("ops", settings.listen.ops)):
                 if address is not None and tcp not in found.kinds():
-                    found._add(
-                        "http" if tcp == "http" else "ops", bind_tcp(*split_address(address)), settings, token
-                    )
+                    found._add("http" if tcp == "http" else "ops", bind_tcp(*split_address(address)), settings, token)
             undo.pop_all()
         return found
 

@@ -79,9 +79,7 @@ class Guard:
             await respond_problem(send, exc)
         except HTTPException as exc:
             headers = [(k.lower().encode(), v.encode()) for k, v in (exc.headers or {}).items()]
-            error = (
-                NotFoundError("no such address") if exc.status_code == 404 else InvalidInputError(exc.detail)
-            )
+            error = NotFoundError("no such address") if exc.status_code == 404 else InvalidInputError(exc.detail)
             await respond_problem(send, error, status=exc.status_code, headers=headers)
         except Exception:
             request_id = os.urandom(8).hex()

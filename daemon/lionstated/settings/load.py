@@ -78,9 +78,7 @@ def _environment() -> dict[str, str]:
     return {name[len(ENV_PREFIX) :].lower().replace("__", ".", 1): name for name in names}
 
 
-def _line(
-    exc: ValidationError, file: str | Path | None, flags: Mapping[str, str], variables: Mapping[str, str]
-) -> str:
+def _line(exc: ValidationError, file: str | Path | None, flags: Mapping[str, str], variables: Mapping[str, str]) -> str:
     first = exc.errors(include_input=False, include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in first["loc"][:2])
     if key in flags:

@@ -61,9 +61,7 @@ class Database(_Section):
     synchronous: Literal["FULL", "NORMAL"] = Field(
         default="FULL", description="SQLite: NORMAL may lose the last moments in a power cut, FULL does not."
     )
-    busy_timeout_ms: int = Field(
-        default=5000, ge=0, description="How long a write waits for the database lock."
-    )
+    busy_timeout_ms: int = Field(default=5000, ge=0, description="How long a write waits for the database lock.")
     pooler: Literal["none", "transaction"] = Field(
         default="none", description="PostgreSQL: transaction, if the URL leads to a transaction pooler."
     )
@@ -82,9 +80,7 @@ class Storage(_Section):
     normalized: bool | None = Field(
         default=None, description="Create progressions as rows; empty decides by the kind of store."
     )
-    lionagi_compatible: bool = Field(
-        default=False, description="Create a new store so that LionAGI 0.36.0 opens it."
-    )
+    lionagi_compatible: bool = Field(default=False, description="Create a new store so that LionAGI 0.36.0 opens it.")
 
 
 class Listen(_Section):
@@ -94,17 +90,11 @@ class Listen(_Section):
         default=None,
         description="Unix socket; empty: $RUNTIME_DIRECTORY/lionstated.sock, else <store file>.sock.",
     )
-    socket_group: str | None = Field(
-        default=None, description="Group that may use the socket besides its owner."
-    )
+    socket_group: str | None = Field(default=None, description="Group that may use the socket besides its owner.")
     tls_cert: str | None = Field(default=None, description="PEM certificate chain for the TCP listeners.")
     tls_key: str | None = Field(default=None, description="PEM private key of the certificate.")
-    http: str | None = Field(
-        default=None, description="host:port of the API over TCP; empty: off. Needs a token."
-    )
-    ops: str | None = Field(
-        default="127.0.0.1:9464", description="host:port of /metrics /livez /readyz; empty: off."
-    )
+    http: str | None = Field(default=None, description="host:port of the API over TCP; empty: off. Needs a token.")
+    ops: str | None = Field(default="127.0.0.1:9464", description="host:port of /metrics /livez /readyz; empty: off.")
     max_request_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024, description="Larger request bodies are refused with 413."
     )
@@ -128,9 +118,7 @@ class Queue(_Section):
 
     max_operations: int = Field(default=10000, ge=1, description="Waiting operations before `overloaded`.")
     max_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="Waiting bytes before `overloaded`.")
-    deadline_ms: int = Field(
-        default=30000, ge=1, description="Longest wait of a request; a client may ask for less."
-    )
+    deadline_ms: int = Field(default=30000, ge=1, description="Longest wait of a request; a client may ask for less.")
     max_batch_operations: int = Field(default=256, ge=1, description="Operations of one transaction.")
     max_hold_ms: int = Field(default=25, ge=1, description="Estimated lock hold of one transaction.")
 
@@ -156,9 +144,7 @@ class Shutdown(_Section):
 class Log(_Section):
     """Logs on stderr."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least level to write."
-    )
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level to write.")
     format: Literal["json", "console"] = Field(default="json", description="json, or console for people.")
 
 
@@ -236,7 +222,5 @@ class Settings(BaseSettings):
         except (OSError, UnicodeDecodeError) as exc:
             raise InvalidInputError(f"auth.token_file cannot be read: {self.auth.token_file}") from exc
         if not token or not token.isascii() or any(c.isspace() for c in token):
-            raise InvalidInputError(
-                f"auth.token_file must hold one token on one line: {self.auth.token_file}"
-            )
+            raise InvalidInputError(f"auth.token_file must hold one token on one line: {self.auth.token_file}")
         return token

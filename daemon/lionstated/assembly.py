@@ -1,0 +1,79 @@
+"""Brings the library's rooms together: the operations table, the store, and what lives on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lionstate.engine import EngineSettings
+from lionstate.operations import OPERATIONS
+from lionstate.queue import QueueLimits
+from lionstate.store import Store
+
+from .api import OperationLike
+from .metrics import Metrics
+from .process import Parts, StoreFactory
+from .settings import Settings
+
+__all__ = ["Assembly", "assemble", "engine_settings", "open_store", "queue_limits"]
+
+_WEDGED_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The rooms below the daemon: the operations table and what opens a store."""
+
+    operations: Mapping[str, OperationLike]
+    store_factory: StoreFactory
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    """The engine's part of the settings."""
+    database = settings.database
+    return EngineSettings(
+        synchronous=database.synchronous,
+        busy_timeout_ms=database.busy_timeout_ms,
+        pooler=database.pooler,
+        sqlite_module=database.sqlite_module,
+        affected_sqlite=database.affected_sqlite,
+        exclusive=database.exclusive,
+    )
+
+
+def queue_limits(settings: Settings) -> QueueLimits:
+    """The write queue's part of the settings."""
+    queue = settings.queue
+    return QueueLimits(
+        max_operations=queue.max_operations,
+        max_bytes=queue.max_bytes,
+        max_batch_operations=queue.max_batch_operations,
+        max_hold_seconds=queue.max_hold_ms / 1000,
+    )
+
+
+async def open_store(settings: Settings, metrics: Metrics) -> Parts:
+    """Open the store that the settings name."""
+    store = await Store.open(
+        settings.store_url(),
+        engine_settings(settings),
+        observer=metrics,
+        limits=queue_limits(settings),
+        lionagi_compatible=settings.storage.lionagi_compatible,
+    )
+    if store.sqlite_version is not None:
+        metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
+
+    async def close() -> None:
+        await store.close(settings.shutdown.drain_seconds)
+
+    def alive() -> bool:
+        writer = store.writer
+        return writer is not None and writer.seconds_since_sign_of_life() < _WEDGED_SECONDS
+
+    return Parts(store=store, close=close, alive=alive)
+
+
+def assemble() -> Assembly:
+    """The real rooms."""
+    return Assembly(OPERATIONS, open_store)
