@@ -8,13 +8,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from lionstate import StateClient
 from tests.bench.context import Bench, available
 from tests.bench.floor import PostgresqlFloor, SqliteFloor
-from tests.bench.measure import Samples, interleave, median_of, milliseconds, percentile, ratio
+from tests.bench.measure import Samples, interleave, milliseconds, percentile, ratio
 from tests.bench.report import Row
 from tests.bench.stores import Conversation, History
 
-__all__ = ["flat", "flat_figures", "reads_at_a_million", "single_against_floor"]
+__all__ = ["all_of", "flat", "flat_figures", "reads_at_a_million", "rounds_of", "single_against_floor", "tell"]
 
 _TALK = Conversation.named("a")
 _SHORT = 1_000
@@ -49,8 +50,6 @@ async def flat_figures(bench: Bench, row: Row, limit: float, samples: int, round
                     for size in (_SHORT, bench.long_history):
                         target = await _stores(bench, database, size)
                         if where == "daemon":
-                            from lionstate import StateClient
-
                             daemon = await stack.enter_async_context(bench.daemon(target))
                             state: Any = await stack.enter_async_context(StateClient(daemon.target))
                         else:
@@ -91,7 +90,7 @@ async def single_against_floor(bench: Bench) -> Row:
         taken = await rounds_of({"lionstate": _appender(state, "x"), "floor": raw}, bench.samples(2_000, 400))
         floor.close()
     row.add("sqlite", ratio(taken, "lionstate", "floor", 0.5), 3.5)
-    _tell(row, "sqlite", taken)
+    tell(row, "sqlite", taken)
     with available(row, "postgresql"):
         async with bench.state(await bench.postgresql(history)) as state:
             other = await PostgresqlFloor.open(await bench.postgresql(history))
@@ -102,11 +101,12 @@ async def single_against_floor(bench: Bench) -> Row:
             taken = await rounds_of({"lionstate": _appender(state, "x"), "floor": raw_pg}, bench.samples(400, 100))
             await other.close()
         row.add("postgresql, default durability (told, no limit)", ratio(taken, "lionstate", "floor", 0.5))
-        _tell(row, "postgresql", taken)
+        tell(row, "postgresql", taken)
     return row
 
 
-def _tell(row: Row, name: str, taken: list[Samples]) -> None:
+def tell(row: Row, name: str, taken: list[Samples]) -> None:
+    """Note the absolute times of every arm."""
     row.notes[f"{name}, p50/p95 ms"] = {
         arm: f"{milliseconds(percentile(all_of(taken, arm), 0.5))}/{milliseconds(percentile(all_of(taken, arm), 0.95))}"
         for arm in taken[0]
@@ -148,13 +148,8 @@ async def _reads(bench: Bench, row: Row, database: str, states: dict[int, Any]) 
     with available(row, f"{database}, tail"):
         taken = await rounds_of({str(n): tail(states[n]) for n in states}, bench.samples(300, 80), warm=10)
         row.add(f"{database}: tail of 200, p50", ratio(taken, str(large), str(small), 0.5), 1.3)
-        _tell(row, f"{database}, tail", taken)
+        tell(row, f"{database}, tail", taken)
     with available(row, f"{database}, count"):
         taken = await rounds_of({str(n): count(states[n]) for n in states}, bench.samples(15, 5), warm=2)
         row.add(f"{database}: count, p50 (documented, no limit)", ratio(taken, str(large), str(small), 0.5))
-        _tell(row, f"{database}, count", taken)
-
-
-def best_of(values: list[float]) -> float:
-    """Kept for rows that compare throughputs: the median round."""
-    return median_of(values)
+        tell(row, f"{database}, count", taken)

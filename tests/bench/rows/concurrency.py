@@ -15,11 +15,11 @@ from tests.bench.measure import closed_loop, median_of, milliseconds, percentile
 from tests.bench.report import Row
 from tests.bench.stores import Conversation, History, message
 
-__all__ = ["in_process", "on_postgresql"]
+__all__ = ["CALLERS", "HISTORY", "FloorBatches", "against_rates", "in_process", "on_postgresql", "works_of"]
 
-_CALLERS = 64
+CALLERS = 64
 _TALKS = [Conversation.named(f"c{number}") for number in range(8)]
-_HISTORY = History({f"c{number}": 1_000 for number in range(8)})
+HISTORY = History({f"c{number}": 1_000 for number in range(8)})
 _ROUNDS = 3
 
 Work = Callable[[int, int], Awaitable[Any]]
@@ -51,60 +51,59 @@ def appender(state: Any, tag: str) -> Work:
     return append
 
 
-class _FloorBatches:
-    """Feeds a floor with batches of 64 made the same way, and counts what it did in a time."""
+class FloorBatches:
+    """Feeds a floor with batches made as the callers make their calls, and counts what it did in a time."""
 
-    def __init__(self, floor: SqliteFloor | PostgresqlFloor) -> None:
-        self._floor = floor
-        self._turn = 0
+    def __init__(self, floor: SqliteFloor | PostgresqlFloor, batch: int = CALLERS) -> None:
+        """Take a floor whose store has ``HISTORY``."""
+        self._floor: Any = floor
+        self._batch = batch
+        self._turn = time.time_ns()
 
-    async def run(self, seconds: float, *, messages: bool) -> float:
+    async def run(self, kind: str, seconds: float) -> float:
         """Operations a second."""
-        stop, began, done = time.monotonic() + seconds, time.monotonic(), 0
-        floor: Any = self._floor
-        while time.monotonic() < stop:
+        began, done = time.monotonic(), 0
+        talks = [_TALKS[caller % len(_TALKS)] for caller in range(self._batch)]
+        while time.monotonic() < began + seconds:
             self._turn += 1
-            talks = [_TALKS[caller % len(_TALKS)] for caller in range(_CALLERS)]
-            if messages:
-                made = [message(self._turn, prefix=f"f{caller:02d}") for caller in range(_CALLERS)]
-                written = floor.record_batch(list(zip(made, talks, strict=True)))
+            if kind == "record_message":
+                made = [message(self._turn, prefix=f"f{caller:02d}") for caller in range(self._batch)]
+                written = self._floor.record_batch(list(zip(made, talks, strict=True)))
             else:
-                ids = [f"f{caller:02d}-{self._turn:026d}" for caller in range(_CALLERS)]
-                written = floor.append_batch([(t.branch_progression, i) for t, i in zip(talks, ids, strict=True)])
+                pairs = [(talk.branch_progression, f"f{n:02d}-{self._turn:026d}") for n, talk in enumerate(talks)]
+                written = self._floor.append_batch(pairs)
             if asyncio.iscoroutine(written):
                 await written
-            done += _CALLERS
+            done += self._batch
         return done / (time.monotonic() - began)
 
 
-async def against_floor(
+async def against_rates(
     bench: Bench,
     row: Row,
     name: str,
-    floor: SqliteFloor | PostgresqlFloor,
+    below: Callable[[str, float], Awaitable[float]],
     works: dict[str, Callable[[str], Work]],
-    limit: float | None,
+    limit: float,
 ) -> None:
-    """Alternate short runs of lionstate and of the floor, per kind of work; the median of the ratios."""
-    batches = _FloorBatches(floor)
+    """Alternate short runs of the floor and of lionstate, per kind of work; the median of the ratios."""
     seconds = bench.seconds(1.5, 0.6)
     for kind, make in works.items():
-        messages = kind == "record_message"
         with available(row, f"{name}, {kind}"):
             ratios, rates, floors, latencies = [], [], [], []
-            await closed_loop(make("w"), _CALLERS, 0.3)
-            await batches.run(0.2, messages=messages)
+            await closed_loop(make("w"), CALLERS, 0.3)
+            await below(kind, 0.2)
             for number in range(_ROUNDS):
-                below = await batches.run(seconds / 2, messages=messages)
+                before = await below(kind, seconds / 2)
                 began = time.monotonic()
-                done, taken = await closed_loop(make(f"{number}"), _CALLERS, seconds)
+                done, taken = await closed_loop(make(f"{number}"), CALLERS, seconds)
                 rate = done / (time.monotonic() - began)
-                below = (below + await batches.run(seconds / 2, messages=messages)) / 2
-                ratios.append(rate / below)
+                floor = (before + await below(kind, seconds / 2)) / 2
+                ratios.append(rate / floor)
                 rates.append(rate)
-                floors.append(below)
+                floors.append(floor)
                 latencies += taken
-            bound = limit if messages else None
+            bound = limit if kind == "record_message" else None
             row.add(f"{name}: 64 callers, {kind}", median_of(ratios), bound, at_least=True)
             row.notes[f"{name}, {kind}"] = (
                 f"{median_of(rates):,.0f}/s against {median_of(floors):,.0f}/s; "
@@ -112,19 +111,20 @@ async def against_floor(
             )
 
 
-def _works(state: Any) -> dict[str, Callable[[str], Work]]:
+def works_of(state: Any) -> dict[str, Callable[[str], Work]]:
+    """Both writes, each with a mark that makes its ids its own."""
     return {
-        "append_to_progression": lambda tag: appender(state, f"a{tag}"),
-        "record_message": lambda tag: recorder(state, f"r{tag}"),
+        "append_to_progression": lambda mark: appender(state, f"a{mark}"),
+        "record_message": lambda mark: recorder(state, f"r{mark}"),
     }
 
 
 async def in_process(bench: Bench) -> Row:
     """Row 4: SQLite, ``FULL``."""
     row = Row(4, "64 callers in process / raw floor in batches of 64, FULL")
-    floor = SqliteFloor(await bench.sqlite(_HISTORY), sqlite3, "FULL")
-    async with bench.state(await bench.sqlite(_HISTORY), "FULL") as state:
-        await against_floor(bench, row, "sqlite", floor, _works(state), 0.45)
+    floor = SqliteFloor(await bench.sqlite(HISTORY), sqlite3, "FULL")
+    async with bench.state(await bench.sqlite(HISTORY), "FULL") as state:
+        await against_rates(bench, row, "sqlite", FloorBatches(floor).run, works_of(state), 0.45)
     floor.close()
     return row
 
@@ -134,8 +134,8 @@ async def on_postgresql(bench: Bench) -> Row:
     row = Row(6, "64 callers on PostgreSQL / raw asyncpg set-based, batches of 64")
     with available(row, "postgresql"):
         async with AsyncExitStack() as stack:
-            floor = await PostgresqlFloor.open(await bench.postgresql(_HISTORY))
-            state = await stack.enter_async_context(bench.state(await bench.postgresql(_HISTORY)))
-            await against_floor(bench, row, "postgresql", floor, _works(state), 0.55)
+            floor = await PostgresqlFloor.open(await bench.postgresql(HISTORY))
+            state = await stack.enter_async_context(bench.state(await bench.postgresql(HISTORY)))
+            await against_rates(bench, row, "postgresql", FloorBatches(floor).run, works_of(state), 0.55)
             await floor.close()
     return row
