@@ -115,6 +115,11 @@ class Bench:
         server.execute(f"CREATE DATABASE {name} TEMPLATE {self._filled[key]}")
         return server.dsn(name)
 
+    def empty_database(self, version: int = 18) -> str:
+        """A database of its own with nothing in it."""
+        self._number += 1
+        return self.server(version).create_database(f"bench_{self._number}")
+
     def server(self, version: int = 18) -> PostgresServer:
         """The server of a major version; started here, durable."""
         if version not in self._servers:

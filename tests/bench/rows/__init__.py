@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.bench.context import Bench
 from tests.bench.report import Row
-from tests.bench.rows import appends, concurrency, daemon, statements
+from tests.bench.rows import appends, concurrency, daemon, migration, peers, processes, statements, storage
 
 __all__ = ["ROWS"]
 
@@ -17,6 +17,15 @@ ROWS: dict[int, Callable[[Bench], Awaitable[Row]]] = {
     4: concurrency.in_process,
     5: daemon.many_callers,
     6: concurrency.on_postgresql,
+    7: peers.lionagi_live,
+    8: peers.other_stores,
+    9: processes.against_lionagi,
+    10: migration.appends_meanwhile,
+    11: migration.lock_holds,
     12: appends.reads_at_a_million,
+    13: migration.memory,
     14: statements.counted,
+    15: storage.per_message,
+    16: processes.fair,
+    17: processes.one_conversation,
 }
