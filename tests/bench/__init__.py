@@ -1,1 +1,1 @@
-"""Measures what lionstate costs against the hardware's floor, LionAGI and other stores; see ``python -m tests.bench``."""
+"""Measures what lionstate costs against the floor, LionAGI and other stores: ``python -m tests.bench``."""

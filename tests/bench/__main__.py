@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = environment()
     print(table([], about))
     if about["load"][0] > 1.0:
-        print(f"the machine is busy (load {about['load'][0]}): tails and rates will swing, figures are not to be kept\n")
+        print(
+            f"the machine is busy (load {about['load'][0]}): tails and rates will swing, figures are not to be kept\n"
+        )
     with Bench(quick=given.quick, peers=given.peers, out=given.out) as bench:
         rows = asyncio.run(_run(bench, numbers))
     name = f"{'quick' if given.quick else 'bench'}-{time.strftime('%Y%m%dT%H%M%S')}.json"

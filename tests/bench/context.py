@@ -101,6 +101,10 @@ class Bench:
         shutil.copyfile(self._templates[key], path)
         return path
 
+    async def store(self, database: str, history: History) -> Path | str:
+        """A store of its own on ``sqlite`` or ``postgresql``."""
+        return await (self.sqlite(history) if database == "sqlite" else self.postgresql(history))
+
     async def postgresql(self, history: History, version: int = 18) -> str:
         """A database of its own with this history, on a server with default durability."""
         server = self.server(version)
@@ -154,7 +158,15 @@ class Bench:
     async def floor_server(self, path: Path, module: str, synchronous: str) -> AsyncIterator[Daemon]:
         """The tiny server of row 3."""
         sockets = tempfile.mkdtemp(prefix="lionstate-bench-")
-        command = [sys.executable, "-m", "tests.bench.floor_server", f"{sockets}/f.sock", str(path), module, synchronous]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.floor_server",
+            f"{sockets}/f.sock",
+            str(path),
+            module,
+            synchronous,
+        ]
         async with _serving(command, Path(sockets) / "f.sock", Path(sockets)) as server:
             yield server
 
@@ -171,8 +183,7 @@ class Daemon:
 @asynccontextmanager
 async def _serving(command: Sequence[str], socket: Path, folder: Path) -> AsyncIterator[Daemon]:
     log = folder / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=_environment())
+    process = _start(command, log)
     try:
         give_up = time.monotonic() + 15
         while not await _answers(socket):
@@ -189,6 +200,11 @@ async def _serving(command: Sequence[str], socket: Path, folder: Path) -> AsyncI
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as out:
+        return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=_environment())
 
 
 def _environment() -> dict[str, str]:

@@ -29,7 +29,10 @@ _UPSERT = (
     " content = excluded.content, sender = excluded.sender, recipient = excluded.recipient,"
     " channel = excluded.channel, role = excluded.role, lion_class = excluded.lion_class"
 )
-_TOUCH = "UPDATE sessions SET last_message_at = max(coalesce(last_message_at, 0), ?), updated_at = max(updated_at, ?) WHERE id = ?"
+_TOUCH = (
+    "UPDATE sessions SET last_message_at = max(coalesce(last_message_at, 0), ?), updated_at = max(updated_at, ?)"
+    " WHERE id = ?"
+)
 
 
 def _row(message: dict[str, Any]) -> tuple[Any, ...]:

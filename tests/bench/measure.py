@@ -10,7 +10,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Arm", "Samples", "closed_loop", "interleave", "median_of", "milliseconds", "open_loop", "percentile", "ratio"]
+__all__ = [
+    "Arm",
+    "Samples",
+    "closed_loop",
+    "interleave",
+    "median_of",
+    "milliseconds",
+    "open_loop",
+    "percentile",
+    "ratio",
+]
 
 Arm: TypeAlias = Callable[[int], Any]
 Samples: TypeAlias = dict[str, list[int]]
@@ -61,7 +71,9 @@ def ratio(rounds: Sequence[Samples], above: str, below: str, fraction: float) ->
     return median_of([percentile(r[above], fraction) / percentile(r[below], fraction) for r in rounds])
 
 
-async def closed_loop(work: Callable[[int, int], Awaitable[Any]], callers: int, seconds: float) -> tuple[int, list[int]]:
+async def closed_loop(
+    work: Callable[[int, int], Awaitable[Any]], callers: int, seconds: float
+) -> tuple[int, list[int]]:
     """So many callers, each starts again as soon as it is answered; how many were answered, and each latency."""
     latencies: list[int] = []
     stop = time.monotonic() + seconds

@@ -133,7 +133,8 @@ def table(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     """The rows as text, the machine line first."""
     versions = ", ".join(f"{name} {version}" for name, version in about["packages"].items())
     head = [
-        f"{about['machine']} · Python {about['python']} · SQLite {about['sqlite']} (daemon {about['pysqlite3_sqlite']})",
+        f"{about['machine']} · Python {about['python']}",
+        f"SQLite {about['sqlite']} (daemon {about['pysqlite3_sqlite']})",
         f"{versions} · load {about['load'][0]}",
         "",
     ]

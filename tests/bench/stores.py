@@ -167,7 +167,9 @@ async def fill_postgresql(url: str, history: History) -> None:
         text = json.dumps(ids)
         async with conn.transaction():
             for pid in conversation.progressions:
-                await conn.execute("INSERT INTO progressions (id, created_at, collection) VALUES ($1, 1.0, $2)", pid, text)
+                await conn.execute(
+                    "INSERT INTO progressions (id, created_at, collection) VALUES ($1, 1.0, $2)", pid, text
+                )
                 if history.phase == "items":
                     await conn.copy_records_to_table(
                         "progression_items",

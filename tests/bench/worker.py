@@ -23,6 +23,11 @@ def _memory(key: str) -> int:
     return 0
 
 
+def _forget_peak() -> None:
+    """The peak of memory counts from now on."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 class Lionstate(Subject):
     """A StateDB on a path or URL, a StateClient on ``unix:…``."""
 
@@ -88,7 +93,7 @@ class Lionstate(Subject):
         """Move one progression to items with default caps; the peak of memory above idle, in bytes."""
         service = self.state.migration
         idle = _memory("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")
+        _forget_peak()
         began, steps = time.monotonic(), 0
         while True:
             step = await service.step(progression_id=self.talk.branch_progression)

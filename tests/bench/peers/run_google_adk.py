@@ -4,13 +4,12 @@ import json
 import time
 import uuid
 
-from protocol import TEXT, Subject, same_durability, serve
-from sqlalchemy import text
-
 from google.adk.events import Event
 from google.adk.sessions import DatabaseSessionService
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
+from protocol import TEXT, Subject, same_durability, serve
+from sqlalchemy import text
 
 
 class Adk(Subject):

@@ -6,12 +6,11 @@ An append puts the next checkpoint; the state is at hand, so nothing is read fir
 import sys
 import uuid
 from contextlib import AsyncExitStack
-from datetime import datetime, timezone
-
-from protocol import TEXT, Subject, same_durability, serve
+from datetime import UTC, datetime
 
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
+from protocol import TEXT, Subject, same_durability, serve
 
 
 class Saver(Subject):
@@ -45,7 +44,7 @@ class Saver(Subject):
         checkpoint = empty_checkpoint()
         checkpoint.update(
             id=str(uuid6(clock_seq=-2)),
-            ts=datetime.now(timezone.utc).isoformat(),
+            ts=datetime.now(UTC).isoformat(),
             channel_values={"messages": self.messages},
             channel_versions={"messages": version},
         )

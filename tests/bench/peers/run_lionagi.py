@@ -3,9 +3,8 @@
 import hashlib
 import time
 
-from protocol import TEXT, Subject, serve
-
 from lionagi.state.db import StateDB
+from protocol import TEXT, Subject, serve
 
 CLASS = "lionagi.protocols.messages.assistant_response.AssistantResponse"
 
@@ -22,9 +21,7 @@ class LionAGI(Subject):
         ids = [hashlib.md5(f"{self.name}/{number}".encode()).hexdigest() for number in range(count)]
         for kind in ("bp", "sp"):
             await self.db.create_progression(f"{kind}-{self.name}", ids)
-        await self.db.create_session(
-            {"id": f"s-{self.name}", "progression_id": f"sp-{self.name}", "status": "running"}
-        )
+        await self.db.create_session({"id": f"s-{self.name}", "progression_id": f"sp-{self.name}", "status": "running"})
         await self.db.create_branch(
             {
                 "id": f"b-{self.name}",

@@ -1,9 +1,8 @@
 """llama-index: ``SQLAlchemyChatStore``."""
 
-from protocol import TEXT, Subject, same_durability, serve
-
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
+from protocol import TEXT, Subject, same_durability, serve
 
 
 class Llama(Subject):

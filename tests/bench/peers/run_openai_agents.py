@@ -2,10 +2,9 @@
 
 import sys
 
-from protocol import TEXT, Subject, same_durability, serve
-
 from agents import SQLiteSession
 from agents.extensions.memory import SQLAlchemySession
+from protocol import TEXT, Subject, same_durability, serve
 
 
 class Agents(Subject):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from lionstate import StateClient
@@ -40,14 +39,7 @@ def _appender(state: Any, tag: str, pid: str = _TALK.branch_progression) -> Call
 
 async def rounds_of(arms: dict[str, Any], samples: int, rounds: int = 3, warm: int = 50) -> list[Samples]:
     """Several rounds of interleaved samples; every round gets numbers of its own."""
-    return [
-        await interleave(arms, samples, warm=warm, first=number * (samples + warm)) for number in range(rounds)
-    ]
-
-
-async def _stores(bench: Bench, database: str, size: int) -> Path | str:
-    history = History({"a": size})
-    return await (bench.sqlite(history) if database == "sqlite" else bench.postgresql(history))
+    return [await interleave(arms, samples, warm=warm, first=number * (samples + warm)) for number in range(rounds)]
 
 
 CASES = tuple((database, where) for database in ("sqlite", "postgresql") for where in ("in process", "daemon"))
@@ -61,7 +53,7 @@ async def flat_rounds(
         arms = {}
         for size in (_SHORT, bench.long_history):
             history = History({"a": size}, phase=phase)
-            target: Any = await (bench.sqlite(history) if database == "sqlite" else bench.postgresql(history))
+            target: Any = await bench.store(database, history)
             if where == "daemon":
                 daemon = await stack.enter_async_context(bench.daemon(target))
                 state: Any = await stack.enter_async_context(StateClient(daemon.target))
@@ -137,7 +129,7 @@ async def reads_at_a_million(bench: Bench) -> Row:
             async with AsyncExitStack() as stack:
                 states: dict[int, Any] = {}
                 for size in sizes:
-                    target = await _stores(bench, database, size)
+                    target = await bench.store(database, History({"a": size}))
                     states[size] = await stack.enter_async_context(bench.state(target))
                 await _reads(bench, row, database, states)
     return row

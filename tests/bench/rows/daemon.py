@@ -67,7 +67,17 @@ def _caller(client: Any, kind: str, name: str) -> Any:
 
 def floor_rate(bench: Bench, store: Any, module: str, seconds: float, kind: str) -> float:
     """The rate of the floor on the daemon's SQLite library: in another process, never two libraries in one."""
-    command = [sys.executable, "-m", "tests.bench.floor_rate", str(store), module, "FULL", str(seconds), kind, str(CALLERS)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.floor_rate",
+        str(store),
+        module,
+        "FULL",
+        str(seconds),
+        kind,
+        str(CALLERS),
+    ]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return float(json.loads(finished.stdout)["rate"])
 

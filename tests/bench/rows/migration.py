@@ -15,7 +15,7 @@ from tests.bench.report import Row
 from tests.bench.rows.peers import start_worker
 from tests.bench.stores import Conversation, History
 
-__all__ = ["appends_meanwhile", "lock_holds", "memory"]
+__all__ = ["appends_meanwhile", "lock_holds", "memory", "one_round"]
 
 _BIG = Conversation.named("big")
 _RATE = 200.0
@@ -79,7 +79,7 @@ async def appends_meanwhile(bench: Bench) -> Row:
         with available(row, f"in process, {synchronous}"):
             ratios, durations, told = [], [], []
             for _ in range(_ROUNDS):
-                idle, busy, seconds, reason = await _one_round(bench, synchronous)
+                idle, busy, seconds, reason = await one_round(bench, synchronous)
                 ratios.append(percentile(busy, 0.99) / percentile(idle, 0.99))
                 durations.append(seconds)
                 told.append(
@@ -93,7 +93,7 @@ async def appends_meanwhile(bench: Bench) -> Row:
     return row
 
 
-async def _one_round(bench: Bench, synchronous: str) -> tuple[list[int], list[int], float, str]:
+async def one_round(bench: Bench, synchronous: str) -> tuple[list[int], list[int], float, str]:
     path = await _mixed_store(bench, bench.long_history)
     async with bench.state(path, synchronous) as state:
         service = service_of(state)
@@ -122,7 +122,8 @@ async def lock_holds(bench: Bench) -> Row:
             async with bench.state(path, "FULL") as state:
                 service = service_of(state)
                 holds = _Holds()
-                state.store.writer._observer = holds
+                writer: Any = state.store.writer
+                writer._observer = holds
                 await migrate(service, _BIG.branch_progression)
                 longest.append(max(holds.holds) * 1e9)
         row.add("sqlite, FULL", median_of(longest) / legacy, 1.0)

@@ -79,7 +79,7 @@ async def other_stores(bench: Bench) -> Row:
 
 async def _one_size(bench: Bench, row: Row, database: str, synchronous: str, size: int) -> None:
     history = History({"a": size}, messages=True)
-    target: Any = await (bench.sqlite(history) if database == "sqlite" else bench.postgresql(history))
+    target: Any = await bench.store(database, history)
     best: dict[str, tuple[float, str]] = {}
     ratios: dict[str, list[tuple[float, str]]] = {"append": [], "tail": []}
     async with await start_worker() as worker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from typing import Any
 
 from tests.bench.context import Bench, available
@@ -116,7 +117,7 @@ async def one_conversation(bench: Bench) -> Row:
             with available(row, f"{database}, {where}"):
                 async with AsyncExitStack() as stack:
                     history = History({"a": 1_000})
-                    target: Any = await (bench.sqlite(history) if database == "sqlite" else bench.postgresql(history))
+                    target: Any = await bench.store(database, history)
                     if where == "daemon":
                         target = (await stack.enter_async_context(bench.daemon(target))).target
                     await _one_conversation(bench, row, f"{database}, {where}", str(target), stack)
@@ -149,6 +150,6 @@ def judge(stored: list[str], writers: list[tuple[str, int, int]], seen: dict[str
     for mark, acknowledged, errors in writers:
         own = [mid for mid in stored if mid.startswith(mark)]
         lost += max(0, acknowledged - len(own)) if errors else abs(acknowledged - len(own))
-        reordered += sum(after < before for before, after in zip(own, own[1:], strict=False))
+        reordered += sum(after < before for before, after in pairwise(own))
     broken = seen["broken"] + (stored[: len(seen["last"])] != seen["last"])
     return {"lost": lost, "doubled": len(stored) - len(set(stored)), "reordered": reordered, "not a prefix": broken}

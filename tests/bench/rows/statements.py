@@ -49,7 +49,7 @@ async def counted(bench: Bench) -> Row:
     history = History({f"n{size}": size for size in _TALKS})
     for database in ("sqlite", "postgresql"):
         with available(row, database):
-            target: Any = await (bench.sqlite(history) if database == "sqlite" else bench.postgresql(history))
+            target: Any = await bench.store(database, history)
             async with bench.state(target) as state:
                 await _count(row, database, state)
     return row

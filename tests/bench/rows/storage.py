@@ -64,7 +64,7 @@ async def _spent(database: str, target: Any, pid: int, process: Process, what: s
 
 
 async def _ours(bench: Bench, row: Row, database: str, size: int, samples: int) -> float:
-    target: Any = await (bench.sqlite(History({"a": size})) if database == "sqlite" else bench.postgresql(History({"a": size})))
+    target: Any = await bench.store(database, History({"a": size}))
     async with await start_worker() as worker:
         await worker.call("open", target=str(target), synchronous="FULL")
         what = await what_to_write(row, worker)
