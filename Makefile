@@ -24,8 +24,8 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick bench-plots gate soak explore \
-	cov build check-wheel clean ci
+.PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
+	bench-plots gate soak explore cov build check-wheel run demo clean ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,7 +109,26 @@ clean: ## remove what was built or cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 
-# `run`, `demo` and `demo-lionagi` go here.
+STORE ?= var/state.db
+OPS   ?= 127.0.0.1:9464
+
+run: $(STAMP) ## start the daemon on ./var/state.db and say how to talk to it
+	@mkdir -p $(dir $(STORE))
+	@echo "store    $(STORE)"
+	@echo "socket   $(STORE).sock"
+	@echo "metrics  http://$(OPS)/metrics   health  http://$(OPS)/readyz"
+	@echo "try, in another terminal:"
+	@echo "  curl -s --unix-socket $(STORE).sock -H 'Content-Type: application/json' -d '{\"progression_id\": \"p1\"}' http://localhost/v1/ops/create_progression"
+	@echo "  curl -s --unix-socket $(STORE).sock http://localhost/v1/progressions/p1"
+	@echo "  $(BIN)/lionstate progression-migrate status --url $(STORE)"
+	@exec $(BIN)/lionstate serve --database-url $(STORE) --listen-ops $(OPS) --log-format console
+
+BACKEND ?= sqlite
+
+demo: $(STAMP) ## migrate a legacy store under four writing processes (BACKEND=sqlite or postgresql)
+	$(BIN)/python -m tests.demo.migration --backend $(BACKEND)
+
+# `demo-lionagi` goes here.
 
 # The whole suite comes last, so that its closing line is the last one.
-ci: format-check lint types imports check-wheel cov ## what CI runs
+ci: format-check lint types imports check-wheel gate cov ## what CI runs

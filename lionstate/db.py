@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from lionstate.engine import Deferred, EngineSettings, StoreURL
 from lionstate.errors import ClosedError, InvalidInputError
 from lionstate.facade import Facade
+from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import operation_of
 from lionstate.store import Store
 
@@ -52,6 +53,7 @@ class StateDB(Facade):
             raise InvalidInputError("only a SQLite file can be opened read-only")
         self._lionagi_compatible = lionagi_compatible
         self._store: Store | None = None
+        self._migration: ProgressionMigrationService | None = None
         self._opening = asyncio.Lock()
 
     @property
@@ -81,6 +83,16 @@ class StateDB(Facade):
             raise ClosedError("the store is not open: call open() or use async with")
         return self._store
 
+    @property
+    def migration(self) -> ProgressionMigrationService:
+        """The migration of this store; nothing moves unless its ``step`` is called.
+
+        Contract: ADR-0117 D5.
+        """
+        if self._migration is None:
+            self._migration = ProgressionMigrationService(self.store)
+        return self._migration
+
     async def open(self) -> Self:
         """Open the store; a second call does nothing.
 
@@ -97,7 +109,7 @@ class StateDB(Facade):
 
     async def close(self) -> None:
         """Finish what was submitted and close; may be repeated."""
-        store, self._store = self._store, None
+        store, self._store, self._migration = self._store, None, None
         if store is not None:
             await store.close()
 

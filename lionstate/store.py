@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, select
 
 from lionstate.dialects import Dialect, Statement, dialect_named
 from lionstate.engine import (
+    Continued,
     Deferred,
     EngineSettings,
     NotWritten,
@@ -51,6 +52,7 @@ __all__ = ["BatchRow", "Store"]
 _TICK_SECONDS = 1.0
 _STALE_WRITER_SECONDS = 86_400.0
 _DRAIN_SECONDS = 10.0
+_MAINTENANCE_KEYS = frozenset(("m:migration",))
 
 
 class BatchRow:
@@ -133,6 +135,7 @@ class Store:
         self._batch_row: BatchRow | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._turn_holder: asyncio.Task[Any] | None = None
+        self.explicit_transactions = 0
 
     @classmethod
     async def open(
@@ -333,10 +336,14 @@ class Store:
         return _value(await ticket.future)
 
     async def read(self, script: Callable[[Connection], Any]) -> Any:
-        """Run a read script in one snapshot; what it deferred is finished outside."""
+        """Run a read script in one snapshot; what it deferred is finished outside, and may go on to another."""
         found = await self._require_reader().run(script)
-        if isinstance(found, Deferred):
-            return await run_pure(found.finish, found.raw, found.size)
+        while isinstance(found, Deferred):
+            if found.observe is not None:
+                found.observe(self.observer)
+            found = await run_pure(found.finish, found.raw, found.size)
+            if isinstance(found, Continued):
+                found = await self._require_reader().run(found.script)
         return found
 
     async def write(
@@ -345,12 +352,13 @@ class Store:
         script: Callable[[Connection], Any],
         *,
         progressions: Sequence[str] = (),
+        keys: frozenset[str] | None = None,
         kind: TicketClass = TicketClass.REQUEST,
         deadline: float | None = None,
     ) -> Any:
-        """Run a write script that is no operation (the migration's), through the queue."""
+        """Run a write script that is no operation, through the queue; no progressions and no keys means all."""
         self._refuse_nested()
-        keys = frozenset(f"p:{progression}" for progression in progressions) or None
+        keys = frozenset(f"p:{progression}" for progression in progressions) or keys
         ticket = Ticket(
             name,
             script,
@@ -366,6 +374,14 @@ class Store:
         )
         self.queue.submit(ticket)
         return _value(await ticket.future)
+
+    async def maintain(
+        self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()
+    ) -> Any:
+        """Run a write script of the migration as a maintenance ticket."""
+        return await self.write(
+            name, script, progressions=progressions, keys=_MAINTENANCE_KEYS, kind=TicketClass.MAINTENANCE
+        )
 
     async def run_batch(
         self,
@@ -476,6 +492,8 @@ class Store:
     def turn_taken(self, holder: asyncio.Task[Any] | None) -> None:
         """Note which task holds the explicit transaction; None when it has ended."""
         self._turn_holder = holder
+        if holder is not None:
+            self.explicit_transactions += 1
 
 
 def _progressions(keys: frozenset[str] | None) -> frozenset[str]:

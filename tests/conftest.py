@@ -1,4 +1,4 @@
-"""Fixtures of every tier: the event loop and the PostgreSQL servers."""
+"""Fixtures of every tier: the event loop, the PostgreSQL servers, and a store on every backend."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.postgres import PostgresServer, PostgresUnavailableError
+from tests.support.stores import backend, empty_store, state
+
+__all__ = ["backend", "empty_store", "state"]
 
 _SERVERS = {"postgres_15": 15, "postgres_18": 18}
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lionstate.engine import EngineSettings
+from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
 from lionstate.queue import QueueLimits
 from lionstate.store import Store
 
-from .api import OperationLike
+from .api import OperationLike, Verb
+from .maintenance import MaintenanceTimer
 from .metrics import Metrics
 from .process import Parts, StoreFactory
 from .settings import Settings
@@ -64,6 +66,9 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
 
+    service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
+    timer = MaintenanceTimer(service, settings.maintenance, metrics)
+
     async def close() -> None:
         await store.close(settings.shutdown.drain_seconds)
 
@@ -71,7 +76,31 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         writer = store.writer
         return writer is not None and writer.seconds_since_sign_of_life() < _WEDGED_SECONDS
 
-    return Parts(store=store, close=close, alive=alive)
+    return Parts(
+        store=store,
+        close=close,
+        verbs=_verbs(service),
+        maintenance=timer.run,
+        alive=alive,
+        reload=lambda fresh: timer.reload(fresh.maintenance),
+    )
+
+
+def _verbs(service: ProgressionMigrationService) -> dict[str, Verb]:
+    """The migration API: names as the CLI has them."""
+    return {
+        "status": Verb("GET", service.status),
+        "verify": Verb("GET", service.verify),
+        "blocked": Verb("GET", service.blocked),
+        "step": Verb("POST", service.step),
+        "pause": Verb("POST", service.pause),
+        "resume": Verb("POST", service.resume),
+        "rollback": Verb("POST", service.rollback),
+        "release": Verb("POST", service.release),
+        "compat-read": Verb("POST", service.set_compat_read),
+        "compat-read-everywhere": Verb("POST", service.set_compat_read_everywhere),
+        "accept-foreign-writers": Verb("POST", service.set_accept_foreign_writers),
+    }
 
 
 def assemble() -> Assembly:

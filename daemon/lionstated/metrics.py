@@ -12,6 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 from lionstate import __version__
 from lionstate.errors import BlockedCode, HeldReason
+from lionstate.migration import MigrationStatus, MigrationStep, StopReason
 
 __all__ = ["Metrics"]
 
@@ -153,6 +154,31 @@ class Metrics:
             self.paused.labels(reason).set(reason in given)
 
     # The observer protocol of the engine and the queue.
+
+    def migration_step(self, step: MigrationStep) -> None:
+        """Count what one migration step did."""
+        self.step_times.observe(step.seconds)
+        self.items.inc(step.items)
+        self.migrated_bytes.inc(step.size_bytes)
+        self.chunks.labels("copied").inc(step.chunks)
+        if step.lost_races:
+            self.chunks.labels("stale").inc(step.lost_races)
+        if step.stop_reason is StopReason.BUSY:
+            self.chunks.labels("busy").inc()
+        for outcome, count in step.verified.items():
+            self.parity_checks.labels(outcome).inc(count)
+        if step.cut_over:
+            self.cutover_locks.observe(step.cutover_lock_seconds)
+
+    def migration_status(self, status: MigrationStatus) -> None:
+        """Set the gauges of phases, remaining items, blocked and held."""
+        for phase in _PHASES:
+            self.progressions.labels(phase).set(status.phases.get(phase, 0))
+        self.remaining_items.set(status.remaining_items)
+        for code in BlockedCode:
+            self.blocked.labels(code).set(status.blocked.get(code, 0))
+        for reason in HeldReason:
+            self.held.labels(reason).set(status.held.get(reason, 0))
 
     def lock_wait(self, seconds: float) -> None:
         """The write lock was obtained after `seconds`."""

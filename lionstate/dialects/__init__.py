@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from lionstate.dialects.base import Capabilities, Dialect, ParentRow
+from lionstate.dialects.base import Capabilities, Dialect, ParentRow, ParentValue
 from lionstate.dialects.postgresql import PostgresqlDialect
 from lionstate.dialects.sqlite import SqliteDialect
 from lionstate.dialects.statement import Statement
 
-__all__ = ["Capabilities", "Dialect", "ParentRow", "Statement", "dialect_named", "dialect_of"]
+__all__ = ["Capabilities", "Dialect", "ParentRow", "ParentValue", "Statement", "dialect_named", "dialect_of"]
 
 _DIALECTS: dict[str, Dialect] = {"sqlite": SqliteDialect(), "postgresql": PostgresqlDialect()}
 

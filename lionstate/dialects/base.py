@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
 
+from lionstate.dialects.records import RecordIntents
 from lionstate.errors import StateError
 
-__all__ = ["Capabilities", "Dialect", "ParentRow"]
+__all__ = ["Capabilities", "Dialect", "ParentRow", "ParentValue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,18 @@ class ParentRow:
     version: int | None
 
 
-class Dialect(Protocol):
+@dataclass(frozen=True, slots=True)
+class ParentValue:
+    """The JSON value of a ``progressions`` row as the column holds it, and its version token.
+
+    A text that the driver cannot decode comes as bytes, like any other value that is no text.
+    """
+
+    value: object
+    version: int | None
+
+
+class Dialect(RecordIntents, Protocol):
     """The seam between the rooms above and one database."""
 
     capabilities: Capabilities
@@ -75,6 +87,25 @@ class Dialect(Protocol):
         """Of these parents, those that no other transaction has locked now; absence is not concluded from it."""
         ...
 
+    def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
+        """Read the JSON value of one progression, whatever stands there; None when it is missing. Locks nothing."""
+        ...
+
+    def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+        """Build the length of a text column in bytes, without reading the whole value where that is possible."""
+        ...
+
+    def store_mark(self, conn: Connection) -> object | None:
+        """A token that stays equal on one connection while no other connection commits to the store.
+
+        None where rows carry versions of their own.
+        """
+        ...
+
+    def touch_parent(self, conn: Connection, progression_id: str) -> None:
+        """Make writers that wait for the parent row look at it again; nothing where the transaction is the lock."""
+        ...
+
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         """Insert item rows (progression id, ordinal, message id); a conflict raises."""
         ...
@@ -87,8 +118,16 @@ class Dialect(Protocol):
         """Of these (progression id, message id) pairs, those that have an item row; seeks the message index."""
         ...
 
+    def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        """Of these progression ids, those that have any item row; one seek each."""
+        ...
+
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         """Set ``next_ordinal``, ``updated_at`` and where it exists the writing transaction's id, one row each."""
+        ...
+
+    def prefer_indexes(self, conn: Connection) -> None:
+        """For the rest of the transaction: no plan reads a whole table where an index serves the query."""
         ...
 
     def transaction_id(self, conn: Connection) -> int | None:

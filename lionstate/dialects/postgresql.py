@@ -27,7 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
-from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -64,6 +65,10 @@ _FREE_PARENTS = (
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True, skip_locked=True)
 )
+_VALUE = select(progressions.c.collection, literal_column("progressions.xmin::text::bigint")).where(
+    progressions.c.id == bindparam("pid")
+)
+_TOUCH = update(progressions).where(progressions.c.id == bindparam("pid")).values(created_at=progressions.c.created_at)
 _given = (
     func.unnest(
         bindparam("pids", type_=_texts),
@@ -84,6 +89,10 @@ _EXISTING_ITEMS = text(
     "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
     "WHERE i.progression_id = g.pid AND i.message_id = g.mid ORDER BY i.progression_id, i.message_id LIMIT 1) AS hit"
 )
+_WITH_ITEMS = text(
+    "SELECT g.pid FROM unnest(CAST(:pids AS text[])) AS g(pid) CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
+    "WHERE i.progression_id = g.pid ORDER BY i.progression_id, i.ordinal LIMIT 1) AS hit"
+)
 _following = (
     func.unnest(bindparam("pids", type_=_texts), bindparam("following", type_=_bigints))
     .table_valued("pid", "following")
@@ -100,6 +109,9 @@ _ADVANCE = (
 )
 _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
 
+# The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
+_PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true)")
+
 _UNAVAILABLE = ("08", "53", "57", "58", "XX", "25006")
 
 
@@ -112,7 +124,7 @@ def _sqlstate(error: BaseException) -> str:
     return ""
 
 
-class PostgresqlDialect:
+class PostgresqlDialect(PostgresqlRecords):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -150,6 +162,19 @@ class PostgresqlDialect:
     def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return set(conn.execute(_FREE_PARENTS, {"ids": list(ids)}).scalars())
 
+    def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
+        row = conn.execute(_VALUE, {"pid": progression_id}).first()
+        return None if row is None else ParentValue(row[0], row[1])
+
+    def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+        return func.octet_length(column)
+
+    def store_mark(self, conn: Connection) -> object | None:
+        return None
+
+    def touch_parent(self, conn: Connection, progression_id: str) -> None:
+        conn.execute(_TOUCH, {"pid": progression_id})
+
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         self._insert(conn, _INSERT_ITEMS, rows)
 
@@ -169,10 +194,16 @@ class PostgresqlDialect:
         rows = conn.execute(_EXISTING_ITEMS, {"pids": list(pids), "mids": list(mids)})
         return {(row[0], row[1]) for row in rows}
 
+    def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return set(conn.execute(_WITH_ITEMS, {"pids": list(ids)}).scalars()) if ids else set()
+
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         if next_ordinals:
             values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
             conn.execute(_ADVANCE, values)
+
+    def prefer_indexes(self, conn: Connection) -> None:
+        conn.execute(_PREFER_INDEXES)
 
     def transaction_id(self, conn: Connection) -> int | None:
         found: int = conn.execute(_TRANSACTION_ID).scalar_one()
@@ -185,7 +216,8 @@ class PostgresqlDialect:
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
-        rows = conn.execute(text(f"EXPLAIN {compiled}"), dict(params))
+        values = tuple(compiled.construct_params(dict(params))[name] for name in compiled.positiontup)
+        rows = conn.exec_driver_sql(f"EXPLAIN {compiled}", values)
         return "\n".join(str(row[0]) for row in rows)
 
     def classify_error(self, error: BaseException) -> StateError | None:

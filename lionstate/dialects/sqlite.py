@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    LargeBinary,
     Select,
     Table,
     bindparam,
+    exists,
     func,
     insert,
     select,
     update,
 )
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
-from lionstate.dialects.base import Capabilities, ParentRow
+from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
@@ -57,6 +62,7 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
 
 
 _PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
+_COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
 _INSERT_ITEM = Statement(insert(progression_items))
 _INSERT_ITEM_IGNORE = Statement(
     sqlite_insert(progression_items).on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
@@ -67,6 +73,12 @@ _ITEM_EXISTS = Statement(
     .where(progression_items.c.message_id == bindparam("mid"))
     .limit(1)
 )
+_given = func.json_each(bindparam("ids", type_=Text)).table_valued("value")
+_WITH_ITEMS = Statement(
+    select(_given.c.value).where(
+        exists(select(1).where(progression_items.c.progression_id == _given.c.value).correlate(_given))
+    )
+)
 _ADVANCE = Statement(
     update(progression_storage_state)
     .where(progression_storage_state.c.progression_id == bindparam("pid"))
@@ -74,12 +86,24 @@ _ADVANCE = Statement(
 )
 
 
+# octet_length() came with this version; before it, the length in bytes costs a read of the value.
+_OCTET_LENGTH_SINCE = (3, 43)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A connection, kept so that its identity is not given to another one, and its ``data_version``."""
+
+    driver: Any
+    version: int
+
+
 def _driver_error(error: BaseException) -> BaseException:
     found = getattr(error, "orig", None)
     return found if isinstance(found, BaseException) else error
 
 
-class SqliteDialect:
+class SqliteDialect(SqliteRecords):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -117,6 +141,28 @@ class SqliteDialect:
     def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return set(ids)
 
+    def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
+        try:
+            rows = _COLLECTION.rows(conn, {"pid": progression_id})
+        except Exception as error:
+            if "could not decode" not in str(_driver_error(error)).lower():
+                raise
+            return ParentValue(b"", None)
+        return ParentValue(rows[0][0], None) if rows else None
+
+    def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+        library: Any = conn.dialect.dbapi
+        if library.sqlite_version_info >= _OCTET_LENGTH_SINCE:
+            return func.octet_length(column)
+        return func.length(sql_cast(column, LargeBinary))
+
+    def store_mark(self, conn: Connection) -> object | None:
+        driver: Any = conn.connection.dbapi_connection
+        return _Mark(driver, driver.execute("PRAGMA data_version").fetchone()[0])
+
+    def touch_parent(self, conn: Connection, progression_id: str) -> None:
+        return None
+
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         _INSERT_ITEM.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
 
@@ -126,8 +172,14 @@ class SqliteDialect:
     def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         return {pair for pair in pairs if _ITEM_EXISTS.rows(conn, {"pid": pair[0], "mid": pair[1]})}
 
+    def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
+        return {row[0] for row in _WITH_ITEMS.rows(conn, {"ids": self.bind_ids(ids)})} if ids else set()
+
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         _ADVANCE.many(conn, [{"pid": p, "following": n, "now": now} for p, n in next_ordinals.items()])
+
+    def prefer_indexes(self, conn: Connection) -> None:
+        """Nothing to do: the planner prefers them by rule."""
 
     def transaction_id(self, conn: Connection) -> int | None:
         return None

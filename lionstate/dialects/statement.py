@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Executable
@@ -11,6 +12,7 @@ from sqlalchemy.sql import ClauseElement
 __all__ = ["Row", "Statement", "compiled_once"]
 
 Row: TypeAlias = tuple[Any, ...]
+_Binder: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 
 class Statement:
@@ -24,48 +26,31 @@ class Statement:
     def __init__(self, statement: Executable) -> None:
         """Keep the statement; it is compiled at its first use on each dialect."""
         self.statement = statement
-        self._compiled: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
+        self._compiled: dict[str, tuple[str, _Binder]] = {}
 
-    def _on_driver(self, conn: Connection) -> tuple[Any, str, tuple[str, ...], dict[str, Any]]:
+    def _on_driver(self, conn: Connection) -> tuple[Any, str, _Binder]:
         name = conn.dialect.name
         found = self._compiled.get(name)
         if found is None:
             assert isinstance(self.statement, ClauseElement)
             compiled: Any = self.statement.compile(dialect=conn.dialect)
-            processors = {key: process for key, process in compiled._bind_processors.items() if process}
-            found = (str(compiled), tuple(compiled.positiontup or ()), processors)
-            defaults = {key: bind.value for key, bind in compiled.binds.items() if not bind.required}
-            if defaults:
-                found[2]["__defaults__"] = defaults
-            self._compiled[name] = found
-        return conn.connection.dbapi_connection, found[0], found[1], found[2]
-
-    @staticmethod
-    def _arguments(params: Mapping[str, Any], names: tuple[str, ...], processors: dict[str, Any]) -> list[Any]:
-        if not processors:
-            return [params[name] for name in names]
-        defaults = processors.get("__defaults__", {})
-        values = []
-        for name in names:
-            value = params[name] if name in params else defaults[name]
-            process = processors.get(name)
-            values.append(process(value) if process else value)
-        return values
+            found = self._compiled[name] = (str(compiled), _binder(compiled))
+        return conn.connection.dbapi_connection, found[0], found[1]
 
     def rows(self, conn: Connection, params: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a query and return all of its rows as tuples."""
         if conn.dialect.name != "sqlite":
             return [tuple(row) for row in conn.execute(self.statement, params or {})]
-        driver, sql, names, processors = self._on_driver(conn)
-        rows: list[Row] = driver.execute(sql, self._arguments(params or {}, names, processors)).fetchall()
+        driver, sql, bind = self._on_driver(conn)
+        rows: list[Row] = driver.execute(sql, bind(params or {})).fetchall()
         return rows
 
     def run(self, conn: Connection, params: Mapping[str, Any] | None = None) -> int:
         """Run a statement that returns no rows; return the number of rows it matched."""
         if conn.dialect.name != "sqlite":
             return conn.execute(self.statement, params or {}).rowcount
-        driver, sql, names, processors = self._on_driver(conn)
-        count: int = driver.execute(sql, self._arguments(params or {}, names, processors)).rowcount
+        driver, sql, bind = self._on_driver(conn)
+        count: int = driver.execute(sql, bind(params or {})).rowcount
         return count
 
     def many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -75,8 +60,35 @@ class Statement:
         if conn.dialect.name != "sqlite":
             conn.execute(self.statement, list(rows))
             return
-        driver, sql, names, processors = self._on_driver(conn)
-        driver.executemany(sql, [self._arguments(row, names, processors) for row in rows])
+        driver, sql, bind = self._on_driver(conn)
+        if len(rows) == 1:
+            driver.execute(sql, bind(rows[0]))
+        else:
+            driver.executemany(sql, map(bind, rows))
+
+
+def _binder(compiled: Any) -> _Binder:
+    """What makes the driver's positional arguments of named ones, as cheaply as the statement allows."""
+    names = tuple(compiled.positiontup or ())
+    processors = {key: process for key, process in compiled._bind_processors.items() if process}
+    defaults = {key: bind.value for key, bind in compiled.binds.items() if not bind.required}
+    # Values that are part of the statement (a LIMIT) stand at its end and are nobody's to override.
+    fixed = [name for name in names if name in defaults and compiled.binds[name].unique]
+    given = names[: len(names) - len(fixed)]
+    if not processors and defaults.keys().isdisjoint(given) and len(given) > 1 and names[len(given) :] == tuple(fixed):
+        get: Callable[[Any], tuple[Any, ...]] = operator.itemgetter(*given)
+        tail = tuple(defaults[name] for name in fixed)
+        return (lambda params: get(params) + tail) if tail else get
+
+    def bind(params: Mapping[str, Any]) -> Sequence[Any]:
+        values = []
+        for name in names:
+            value = params[name] if name in params else defaults[name]
+            process = processors.get(name)
+            values.append(process(value) if process else value)
+        return values
+
+    return bind
 
 
 _by_identity: dict[int, tuple[Executable, Statement]] = {}

@@ -6,6 +6,7 @@ from lionstate.engine.observer import Observer, SilentObserver
 from lionstate.engine.script import (
     Batch,
     Call,
+    Continued,
     Deferred,
     NotWritten,
     Outcome,
@@ -24,6 +25,7 @@ __all__ = [
     "Batch",
     "BatchLog",
     "Call",
+    "Continued",
     "Deferred",
     "EngineSettings",
     "NotWritten",

@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
+from lionstate.engine.observer import Observer
 from lionstate.errors import OutcomeUnknownError, StateError
 
 __all__ = [
     "Batch",
     "Call",
+    "Continued",
     "Deferred",
     "NotWritten",
     "Outcome",
@@ -37,15 +39,24 @@ class Deferred(Generic[R]):
 
     Attributes:
         raw: What was read.
-        finish: A pure function from ``raw`` to the result.
+        finish: A pure function from ``raw`` to the result, or to ``Continued`` when more must be read first.
         size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
+        observe: Tells the store's observer what kind of read this was.
     """
 
     __deferred__: ClassVar[bool] = True
 
     raw: Any
-    finish: Callable[[Any], R]
+    finish: Callable[[Any], R | Continued[R]]
     size: int = 0
+    observe: Callable[[Observer], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Continued(Generic[R]):
+    """What pure work says when the rest must be read: the next script, which gets a snapshot of its own."""
+
+    script: Callable[[Connection], Deferred[R] | R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +105,12 @@ class Unit:
     Attributes:
         calls: One script per ticket, used alone when the unit has one call and when a batch is replayed.
         fold: Runs all calls together and returns one value or ``Refused`` each; None runs them in turn.
+        locks_first: A call touches several progressions one after another: ``Batch.lock`` must come before it.
     """
 
     calls: Sequence[Call]
     fold: Callable[[Connection], Sequence[Any]] | None = None
+    locks_first: bool = False
 
 
 class Batch(Protocol):
@@ -108,5 +121,6 @@ class Batch(Protocol):
         ...
 
     def lock(self, conn: Connection) -> None:
-        """Take every lock of the batch in one order; called before a replay and before a batch of several units."""
+        """Take every lock of the batch in one order; called before a replay and before a batch of several units
+        or with one that asks for it."""
         ...

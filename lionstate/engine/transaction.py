@@ -123,7 +123,7 @@ def _gave_way(error: StateError) -> bool:
 
 def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Outcome]:
     conn, dialect = session.conn, session.dialect
-    if len(units) > 1 and dialect.capabilities.concurrent_writers:
+    if dialect.capabilities.concurrent_writers and (len(units) > 1 or units[0].locks_first):
         batch.lock(conn)
     outcomes: list[Outcome] = []
     for unit in units:

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sized
+from typing import Any
+
 from lionstate.operations.table import Operation, operation, progression_key
-from lionstate.progression import append, reads
+from lionstate.progression import append, delete, reads, replace
+from lionstate.progression.collection import PreparedCollection
 
 __all__ = ["TABLE"]
 
+_CALL_BYTES = 256
+_ID_BYTES = 40
+
+
+def _collection_size(params: Mapping[str, Any]) -> int:
+    """Bytes of a collection: measured when it is prepared, estimated from its length before."""
+    collection = params.get("collection")
+    if isinstance(collection, PreparedCollection):
+        return _CALL_BYTES + collection.text_bytes
+    return _CALL_BYTES + (len(collection) * _ID_BYTES if isinstance(collection, Sized) else 0)
+
+
 TABLE: tuple[Operation, ...] = (
     operation(append.append_to_progression, writes=True, keys=progression_key, fold=append.append_many),
+    operation(
+        replace.create_progression,
+        writes=True,
+        keys=progression_key,
+        prepare=replace.prepare_collection,
+        size=_collection_size,
+    ),
+    operation(
+        replace.set_progression,
+        writes=True,
+        keys=progression_key,
+        prepare=replace.prepare_collection,
+        size=_collection_size,
+    ),
+    operation(delete.delete_progression, writes=True, idempotent=False, keys=progression_key),
     operation(reads.get_progression),
+    operation(reads.list_progression_items),
+    operation(reads.count_progression_items),
+    operation(reads.get_progression_generation),
 )

@@ -43,23 +43,30 @@ class Operation:
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None
     size: Callable[[Mapping[str, Any]], int]
     parameters: tuple[inspect.Parameter, ...] = field(default=())
+    _shape: tuple[tuple[str, ...], frozenset[str], bool] = field(default=((), frozenset(), True))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Name the arguments of a call; defaults stay out.
+        """Name the arguments of a call; defaults stay out, further keywords stand beside the named ones.
 
         Raises:
             InvalidInputError: Too many, unknown, doubled or missing arguments.
         """
-        names = [parameter.name for parameter in self.parameters]
+        names, required, closed = self._shape
         bound = dict(zip(names, args, strict=False))
-        extra = kwargs.keys() - set(names)
-        if len(args) > len(names) or extra or bound.keys() & kwargs.keys():
+        extra = closed and not kwargs.keys() <= set(names)
+        if len(args) > len(names) or extra or not bound.keys().isdisjoint(kwargs):
             raise InvalidInputError(f"{self.name} does not take these arguments")
         bound.update(kwargs)
-        for parameter in self.parameters:
-            if parameter.default is parameter.empty and parameter.name not in bound:
-                raise InvalidInputError(f"{self.name} needs {parameter.name}")
+        if not required <= bound.keys():
+            raise InvalidInputError(f"{self.name} needs {', '.join(sorted(required - bound.keys()))}")
         return bound
+
+
+def _shape(parameters: tuple[inspect.Parameter, ...]) -> tuple[tuple[str, ...], frozenset[str], bool]:
+    """The names that a call may give, those that it must give, and whether it may give no others."""
+    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    required = frozenset(parameter.name for parameter in named if parameter.default is parameter.empty)
+    return tuple(parameter.name for parameter in named), required, len(named) == len(parameters)
 
 
 def everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
@@ -88,4 +95,5 @@ def operation(
 ) -> Operation:
     """Make the entry of a script; its name and parameters are the script's."""
     parameters = tuple(inspect.signature(script).parameters.values())[1:]
-    return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters)
+    shape = _shape(parameters)
+    return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters, shape)

@@ -22,7 +22,7 @@ from lionstate.errors import (
 from lionstate.progression.collection import ParsedCollection, append_text, check_new_id
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues, Unreadable
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target
-from lionstate.progression.storage_state import Locked, StorageState, lock_many, update_state
+from lionstate.progression.storage_state import StorageState, lock_many, record_orphans, update_state
 from lionstate.schema.conversation import progressions
 
 __all__ = ["Appender", "append_many", "append_to_progression"]
@@ -77,14 +77,23 @@ class Appender:
     """
 
     def __init__(self, conn: Connection, pairs: Sequence[tuple[str, str]], parsed: ParsedValues) -> None:
-        """Lock the progressions, read their phases and test membership. Cost: at most four statements."""
+        """Lock the progressions, read their phases and test membership.
+
+        A progression without a state row that has item rows is blocked here, and the batch commits that whatever
+        becomes of the appends (decision 22).
+
+        Cost: at most five statements: parents, state rows, orphans of those without one, JSON values, membership.
+        """
         self._conn = conn
         self._values = parsed
         self._dialect = dialect_of(conn)
         self._facts: dict[str, _Fact] = {}
         ids = sorted({progression for progression, _ in pairs})
         for progression, locked in lock_many(conn, ids).items():
-            self._facts[progression] = _fact(locked)
+            self._facts[progression] = _fact(locked.state)
+        stateless = [progression for progression, fact in self._facts.items() if fact.state is None]
+        for progression, orphaned in record_orphans(conn, stateless).items():
+            self._facts[progression] = _fact(orphaned)
         self._read_json(ids)
         seek = {pair for pair in pairs if (fact := self._facts.get(pair[0])) and fact.target is AppendTarget.ITEMS}
         self._members = self._dialect.existing_items(conn, sorted(seek)) if seek else set()
@@ -106,6 +115,9 @@ class Appender:
         if isinstance(fact.parsed, NeedsParse):
             return fact.parsed
         if isinstance(fact.parsed, Unreadable):
+            if fact.state is not None and fact.target is AppendTarget.ITEMS:
+                # The frozen JSON is what vouches for the prefix while its items are in doubt.
+                return ProgressionBlockedError(reason=fact.state.blocked_reason)
             return MalformedCollectionError(reason=fact.parsed.reason)
         if not self._is_member(fact, progression, message_id):
             try:
@@ -117,7 +129,11 @@ class Appender:
     def _is_member(self, fact: _Fact, progression: str, message_id: str) -> bool:
         if message_id in fact.accepted or (progression, message_id) in self._members:
             return True
-        return isinstance(fact.parsed, ParsedCollection) and fact.parsed.contains(message_id)
+        if not isinstance(fact.parsed, ParsedCollection):
+            return False
+        if fact.target is AppendTarget.ITEMS and fact.state is not None:
+            return fact.parsed.contains_within(message_id, fact.state.frozen_count or 0)
+        return fact.parsed.contains(message_id)
 
     def accept(self, progression: str, message_id: str) -> None:
         """Append at the end unless the id is there already or the progression is missing."""
@@ -189,8 +205,7 @@ class Appender:
         return True
 
 
-def _fact(locked: Locked) -> _Fact:
-    state = locked.state
+def _fact(state: StorageState | None) -> _Fact:
     if state is None:
         return _Fact(append_target(None, None, reason=None), None)
     return _Fact(append_target(state.phase, state.authority, reason=state.blocked_reason), state)
@@ -205,7 +220,9 @@ def _doubts_items(fact: _Fact) -> bool:
 def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
     """The fold of ``append_to_progression``: a value, ``Refused``, ``NeedsParse`` or ``Later`` per call.
 
-    Cost: at most seven statements whatever the number of calls, plus one per JSON or dual progression.
+    Cost: whatever the number of calls and the length of the histories: two statements that lock, one that looks for
+    orphans, one that reads JSON values, one that tests membership, one that inserts items, one that advances
+    allocators; and one UPDATE per JSON or dual progression. SQLite runs membership once an id.
     """
     pairs = [(call["progression_id"], call["message_id"]) for call in calls]
     appender = Appender(conn, pairs, parsed)
@@ -240,7 +257,7 @@ def append_to_progression(conn: Connection, /, progression_id: str, message_id: 
         MalformedCollectionError: The JSON value is the authority and not readable.
         InvalidInputError: The id is new and not acceptable.
 
-    Cost: at most five statements; in json and dual the value is rewritten.
+    Cost: five statements in json and in items, six in dual; in json and dual the value is rewritten.
     Contract: ADR-0055 D3, ADR-0117 D2.
     """
     call = {"progression_id": progression_id, "message_id": message_id}

@@ -259,6 +259,11 @@ class ParsedCollection:
         return self._elements
 
     @property
+    def is_spent(self) -> bool:
+        """Whether the contents went to a successor."""
+        return self._elements is None
+
+    @property
     def count(self) -> int:
         """Elements in the array."""
         return len(self.elements)
@@ -268,6 +273,10 @@ class ParsedCollection:
         if self._members is None:
             raise RuntimeError("this parse has been handed over to its successor")
         return message_id in self._members
+
+    def contains_within(self, message_id: str, count: int) -> bool:
+        """Say whether one of the first ``count`` elements equals this id. Cost: constant, linear if there are more."""
+        return self.contains(message_id) and (self.count <= count or message_id in self.elements[:count])
 
     def extended(self, new_text: str, ids: Sequence[str]) -> ParsedCollection:
         """Give the parse of the text with these ids appended; this object is spent afterwards.

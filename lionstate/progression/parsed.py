@@ -15,6 +15,8 @@ __all__ = ["INLINE_BYTES", "Later", "NeedsParse", "ParsedValues", "Unreadable"]
 
 INLINE_BYTES = 64 * 1024
 _CACHE_CHARACTERS = 48 * 1024 * 1024
+# What one call appends to is kept whatever its size: it would be parsed again and again otherwise.
+_CACHE_LEAST = 8
 _COUNTED_PROGRESSIONS = 10_000
 
 
@@ -67,6 +69,9 @@ class ParsedValues:
         self._characters = 0
         self.observer: Observer = observer or SilentObserver()
         self.append_counts: Counter[str] = Counter()
+        # Ids of message classes that a committed transaction saw; the records' own, kept here because it has the
+        # same life: one for each store's queue, changed after COMMIT.
+        self.class_ids: dict[str, int] = {}
 
     def get(self, progression_id: str, text: object) -> ParsedCollection | Unreadable | None:
         """The parse of exactly this text: cached, made here when small, None when it must be made outside."""
@@ -88,7 +93,7 @@ class ParsedValues:
         self.forget(progression_id)
         self._found[progression_id] = parsed
         self._characters += len(parsed.text)
-        while self._characters > _CACHE_CHARACTERS and len(self._found) > 1:
+        while self._characters > _CACHE_CHARACTERS and len(self._found) > _CACHE_LEAST:
             _, evicted = self._found.popitem(last=False)
             self._characters -= len(evicted.text)
 
@@ -100,6 +105,10 @@ class ParsedValues:
 
     def extend(self, progression_id: str, parsed: ParsedCollection, text: str, ids: Sequence[str]) -> None:
         """After COMMIT: the text is now ``text``, with these ids at its end; ``parsed`` is spent."""
+        if parsed.is_spent:
+            # One batch appended, put the same text back, and appended again.
+            self.forget(progression_id)
+            return
         self.keep(progression_id, parsed.extended(text, ids))
 
     def count_append(self, progression_id: str, appended: int) -> None:

@@ -116,8 +116,8 @@ def append_target(
 ) -> AppendTarget:
     """Choose what an append writes; arguments as for `read_source`.
 
-    The compat switch does not move an append. While it is on, though, the caller also tests membership in the
-    frozen JSON prefix, because the item rows of the prefix are the ones in doubt.
+    The compat switch does not move an append. While a block forces it, though, the caller also tests membership in
+    the frozen JSON prefix, because the item rows of the prefix are the ones in doubt.
 
     Contract: ADR-0117 D2, D4.
     """

@@ -6,70 +6,191 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from lionstate.dialects import Statement
-from lionstate.engine import Deferred
-from lionstate.errors import ProgressionBlockedError
+from lionstate.dialects import Statement, dialect_of
+from lionstate.engine import Deferred, Observer
+from lionstate.errors import BlockedCode, InvalidInputError, ProgressionBlockedError, StaleCursorError
+from lionstate.progression import compat, items
 from lionstate.progression.collection import parse_readable
-from lionstate.progression.phases import ReadSource, read_source
+from lionstate.progression.phases import Authority, ReadSource, read_source
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.conversation import progressions
-from lionstate.schema.own import progression_items
 
-__all__ = ["get_progression"]
+__all__ = [
+    "MAX_LIMIT",
+    "count_progression_items",
+    "get_progression",
+    "get_progression_generation",
+    "list_progression_items",
+]
 
-_PAGE = 5_000
+MAX_LIMIT = 1_000
 
 _COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
-_ITEMS_AFTER = Statement(
-    select(progression_items.c.ordinal, progression_items.c.message_id)
-    .where(progression_items.c.progression_id == bindparam("pid"))
-    .where(progression_items.c.ordinal > bindparam("after"))
-    .order_by(progression_items.c.ordinal)
-    .limit(bindparam("count"))
-)
 
 
-def _source(state: StorageState | None) -> ReadSource:
+def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageState | None]:
+    """Choose the source of a read; raises when nothing is trustworthy. Cost: at most two seeks."""
+    state = get_state(conn, progression_id)
     if state is None:
-        return read_source(None, None, compat=False, reason=None)
-    return read_source(state.phase, state.authority, compat=state.compat_read, reason=state.blocked_reason)
+        if dialect_of(conn).with_items(conn, [progression_id]):
+            raise ProgressionBlockedError(reason=BlockedCode.ORPHAN_ITEMS.value)
+        return ReadSource.JSON, None
+    in_doubt = state.authority is Authority.ITEMS and compat.compat_is_on(conn, state)
+    source = read_source(state.phase, state.authority, compat=in_doubt, reason=state.blocked_reason)
+    if source is ReadSource.CLOSED:
+        raise ProgressionBlockedError(reason=state.blocked_reason)
+    return source, state
 
 
-def _same(ids: list[str]) -> list[str]:
-    return ids
+def _text(conn: Connection, progression_id: str) -> tuple[object, int]:
+    """The JSON value and its size; an empty array for a progression that does not exist."""
+    rows = _COLLECTION.rows(conn, {"pid": progression_id})
+    value = rows[0][0] if rows else "[]"
+    return value, len(value) if isinstance(value, (str, bytes)) else 0
 
 
-def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[str]]:
+def _prefix(conn: Connection, state: StorageState) -> compat.Prefix:
+    return compat.proved_prefix(conn, state, _text(conn, state.progression_id)[0])
+
+
+def _note_compat(observer: Observer) -> None:
+    observer.compat_read()
+
+
+def _same(found: Any) -> Any:
+    return found
+
+
+def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[Any]]:
     """Every message id in order; [] for a missing and for an empty progression.
+
+    A JSON value that no lionstate wrote may hold members that are no strings; they are returned as they are.
 
     Raises:
         MalformedCollectionError: The JSON value is the authority and no JSON array.
         ProgressionBlockedError: No representation is trustworthy.
+        PrefixGapError: Compat read is on and prefix and tail do not meet.
 
     Cost: the whole history; items in pages of 5,000.
     Contract: ADR-0055 D3, ADR-0117 D1, D4.
     """
-    state = get_state(conn, progression_id)
-    source = _source(state)
+    source, state = _route(conn, progression_id)
     if source is ReadSource.MISSING:
         return Deferred([], _same)
-    if source is ReadSource.CLOSED:
-        raise ProgressionBlockedError(reason=state.blocked_reason if state else None)
     if source is ReadSource.ITEMS:
-        return Deferred(_all_items(conn, progression_id), _same)
-    rows = _COLLECTION.rows(conn, {"pid": progression_id})
-    if not rows:
+        return Deferred(_ids(conn, progression_id, after=-1), _same)
+    if source is ReadSource.COMPAT and state is not None:
+        prefix = _prefix(conn, state)
+        tail = _ids(conn, progression_id, after=prefix.count - 1)
+        return Deferred((prefix, tail), compat.finish_all, prefix.size, _note_compat)
+    text, size = _text(conn, progression_id)
+    return Deferred(text, parse_readable, size)
+
+
+def _ids(conn: Connection, progression_id: str, *, after: int) -> list[str]:
+    return [message_id for page in items.pages(conn, progression_id, after=after) for _, message_id in page]
+
+
+def list_progression_items(
+    conn: Connection,
+    /,
+    progression_id: str,
+    *,
+    after_ordinal: int | None = None,
+    before_ordinal: int | None = None,
+    limit: int = 500,
+    newest_first: bool = False,
+    generation: int | None = None,
+) -> Deferred[list[tuple[int, Any]]]:
+    """One page in ordinal order; the facade's method says all of it.
+
+    Raises:
+        InvalidInputError: The limit or a bound is not acceptable.
+        StaleCursorError: The progression's generation is not the one given.
+        ProgressionBlockedError: No representation is trustworthy.
+        PrefixGapError: Compat read is on and prefix and tail do not meet.
+        MalformedCollectionError: The JSON value is the authority and no JSON array.
+
+    Cost: in items one primary-key range scan of ``limit`` rows; in json, dual and compat read the whole JSON value.
+    Contract: ADR-0117 D1, D4; design decisions 3, 4.
+    """
+    after, before = _bounds(after_ordinal, before_ordinal, limit)
+    source, state = _route(conn, progression_id)
+    current = state.generation if state is not None and source is not ReadSource.MISSING else None
+    if generation is not None and generation != current:
+        raise StaleCursorError()
+    if source is ReadSource.MISSING:
         return Deferred([], _same)
-    text = rows[0][0]
-    return Deferred(text, parse_readable, len(text) if isinstance(text, (str, bytes)) else 0)
+    if source is ReadSource.ITEMS:
+        found = items.page(conn, progression_id, after=after, before=before, limit=limit, newest_first=newest_first)
+        return Deferred(found, _same)
+    if source is ReadSource.COMPAT and state is not None:
+        prefix = _prefix(conn, state)
+        tail = items.page(
+            conn,
+            progression_id,
+            after=max(after, prefix.count - 1),
+            before=before,
+            limit=limit,
+            newest_first=newest_first,
+        )
+        page = compat.CompatPage(prefix, tail, after, before, limit, newest_first)
+        return Deferred(page, compat.finish_page, prefix.size, _note_compat)
+    text, size = _text(conn, progression_id)
+    return Deferred((text, after, before, limit, newest_first), _finish_json_page, size)
 
 
-def _all_items(conn: Connection, progression_id: str) -> list[str]:
-    ids: list[str] = []
-    after = -1
-    while True:
-        rows: list[Any] = _ITEMS_AFTER.rows(conn, {"pid": progression_id, "after": after, "count": _PAGE})
-        ids += [row[1] for row in rows]
-        if len(rows) < _PAGE:
-            return ids
-        after = rows[-1][0]
+def _bounds(after: object, before: object, limit: object) -> tuple[int, int]:
+    for name, value in (("limit", limit), ("after_ordinal", after), ("before_ordinal", before)):
+        if isinstance(value, bool) or (not isinstance(value, int) and (value is not None or name == "limit")):
+            raise InvalidInputError(f"{name} is not an integer")
+    assert isinstance(limit, int)
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInputError(f"limit is not between 1 and {MAX_LIMIT}")
+    lowest = after if isinstance(after, int) else -1
+    highest = before if isinstance(before, int) else items.MAX_ORDINAL
+    return max(-1, min(lowest, items.MAX_ORDINAL)), max(-1, min(highest, items.MAX_ORDINAL))
+
+
+def _finish_json_page(raw: tuple[object, int, int, int, bool]) -> list[items.Item]:
+    """Expand the JSON value and cut the page; an index is the ordinal. Cost: linear in the value."""
+    text, after, before, limit, newest_first = raw
+    elements = parse_readable(text)
+    positions = range(max(after + 1, 0), min(before, len(elements)))
+    wanted = positions[::-1][:limit] if newest_first else positions[:limit]
+    return [(place, elements[place]) for place in wanted]
+
+
+def count_progression_items(conn: Connection, /, progression_id: str) -> Deferred[int]:
+    """Positions of a progression, repeated ids included; 0 when it is missing.
+
+    Cost: in items one primary-key range; in json, dual and compat read the whole JSON value.
+    Contract: ADR-0117 D1, D4; design decision 5.
+    """
+    source, state = _route(conn, progression_id)
+    if source is ReadSource.MISSING:
+        return Deferred(0, _same)
+    if source is ReadSource.ITEMS:
+        return Deferred(items.count_items(conn, progression_id), _same)
+    if source is ReadSource.COMPAT and state is not None:
+        prefix = _prefix(conn, state)
+        tail = items.count_items(conn, progression_id, first=prefix.count)
+        return Deferred((prefix, tail), compat.finish_count, prefix.size, _note_compat)
+    text, size = _text(conn, progression_id)
+    return Deferred(text, _finish_json_count, size)
+
+
+def _finish_json_count(text: object) -> int:
+    return len(parse_readable(text))
+
+
+def get_progression_generation(conn: Connection, /, progression_id: str) -> int | None:
+    """The token that changes whenever positions are replaced; None without a state row or when being deleted.
+
+    Cost: one seek.
+    Contract: design decision 4.
+    """
+    state = get_state(conn, progression_id)
+    if state is None or state.is_tombstone:
+        return None
+    return state.generation

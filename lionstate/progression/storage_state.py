@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,21 @@ from sqlalchemy import Connection, select, update
 
 from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
-from lionstate.progression.phases import Authority, Phase
+from lionstate.errors import BlockedCode
+from lionstate.progression.phases import Authority, Phase, new_generation
+from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_storage_state as table
 
-__all__ = ["Locked", "StorageState", "get_many", "get_state", "insert_state", "lock_many", "update_state"]
+__all__ = [
+    "Locked",
+    "StorageState",
+    "get_many",
+    "get_state",
+    "insert_state",
+    "lock_many",
+    "record_orphans",
+    "update_state",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,11 @@ class StorageState:
     updated_at: float
     cutover_at: float | None
 
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the progression is being deleted and answers as missing (decision 18)."""
+        return self.phase is Phase.BLOCKED and self.blocked_reason == BlockedCode.DELETING
+
 
 @dataclass(frozen=True, slots=True)
 class Locked:
@@ -64,28 +81,47 @@ def _states_query(conn: Connection) -> Any:
     return _STATES_FOR[name]
 
 
+_FLAGS = (_NAMES.index("compat_read"), _NAMES.index("shadow_rows"))
+
+
+_BOTH_FOR: dict[str, Any] = {}
+
+
+def _both_query(conn: Connection) -> Any:
+    """The query of parents and state rows in one, for where the transaction itself is the lock."""
+    name = conn.dialect.name
+    if name not in _BOTH_FOR:
+        columns = [table.c[column] for column in _NAMES]
+        joined = progressions.outerjoin(table, table.c.progression_id == progressions.c.id)
+        among = dialect_of(conn).among(progressions.c.id, "ids")
+        _BOTH_FOR[name] = select(progressions.c.id, *columns).select_from(joined).where(among)
+    return _BOTH_FOR[name]
+
+
 def _state(row: Sequence[Any]) -> StorageState:
-    values = dict(zip(_NAMES, row, strict=True))
-    values["phase"] = Phase(values["phase"])
-    values["authority"] = Authority(values["authority"])
-    values["compat_read"] = bool(values["compat_read"])
-    values["shadow_rows"] = bool(values["shadow_rows"])
-    return StorageState(**values)
+    values = list(row)
+    values[1], values[2] = Phase(values[1]), Authority(values[2])
+    for position in _FLAGS:
+        values[position] = bool(values[position])
+    return StorageState(*values)
 
 
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     """Lock parents in id order, then their state rows, then read; progressions that do not exist are left out.
 
-    Cost: two statements, on SQLite none of them a lock (the transaction is).
+    Cost: two statements; one on SQLite, where the transaction is the lock.
     Contract: ADR-0117 D2; design decision 10.
     """
     dialect = dialect_of(conn)
     wanted = sorted(set(ids))
+    if not dialect.capabilities.concurrent_writers:
+        rows = compiled_once(_both_query(conn)).rows(conn, {"ids": dialect.bind_ids(wanted)})
+        return {row[0]: Locked(None, None if row[1] is None else _state(row[1:])) for row in rows}
     parents = dialect.lock_progressions(conn, wanted)
     if not parents:
         return {}
-    rows = dialect.lock_states(conn, _states_query(conn), list(parents))
-    states = {state.progression_id: state for state in map(_state, rows)}
+    found = dialect.lock_states(conn, _states_query(conn), list(parents))
+    states = {state.progression_id: state for state in map(_state, found)}
     return {pid: Locked(parent.version, states.get(pid)) for pid, parent in parents.items()}
 
 
@@ -108,3 +144,25 @@ def update_state(conn: Connection, /, progression_id: str, changes: Mapping[str,
 def insert_state(conn: Connection, /, values: Mapping[str, Any]) -> None:
     """Insert the state row of a progression whose parent the caller has locked."""
     conn.execute(table.insert().values(**values))
+
+
+def record_orphans(conn: Connection, /, ids: Sequence[str]) -> dict[str, StorageState]:
+    """Of locked progressions without a state row, block those that have item rows; return their new state rows.
+
+    Cost: one seek each, and one insert for each that is found.
+    Contract: design decision 22.
+    """
+    found = dialect_of(conn).with_items(conn, ids)
+    for progression_id in sorted(found):
+        insert_state(
+            conn,
+            {
+                "progression_id": progression_id,
+                "phase": Phase.BLOCKED.value,
+                "authority": Authority.NONE.value,
+                "blocked_reason": BlockedCode.ORPHAN_ITEMS.value,
+                "generation": new_generation(),
+                "updated_at": time.time(),
+            },
+        )
+    return get_many(conn, sorted(found)) if found else {}

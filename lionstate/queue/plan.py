@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from lionstate.engine import Unit
+from sqlalchemy import Connection
+
+from lionstate.engine import Call, Unit
+from lionstate.progression.parsed import Later, NeedsParse
 from lionstate.queue.ticket import Fold, Ticket
 
-__all__ = ["Run", "plan", "unit_of"]
+__all__ = ["LeftBehind", "Run", "plan", "units_of"]
 
 
 @dataclass(slots=True)
@@ -51,11 +55,63 @@ def plan(tickets: Sequence[Ticket]) -> list[Run]:
     return runs
 
 
-def unit_of(run: Run) -> Unit:
-    """The engine's form of a run."""
-    calls = [ticket.call for ticket in run.tickets]
+class LeftBehind:
+    """The keys of the calls of a running batch that must go round, so that later ones on them go round too."""
+
+    def __init__(self) -> None:
+        """Nothing is left behind."""
+        self._keys: set[str] = set()
+        self._everything = False
+
+    def clear(self) -> None:
+        """A batch may run again: its first call starts afresh."""
+        self._keys.clear()
+        self._everything = False
+
+    def stops(self, ticket: Ticket) -> bool:
+        """Whether an earlier call that this one may depend on was left behind."""
+        if ticket.keys is None:
+            return self._everything or bool(self._keys)
+        return self._everything or not self._keys.isdisjoint(ticket.keys)
+
+    def note(self, ticket: Ticket, value: Any) -> Any:
+        """Take down a call that goes round; returns its value."""
+        if isinstance(value, (NeedsParse, Later)):
+            if ticket.keys is None:
+                self._everything = True
+            else:
+                self._keys |= ticket.keys
+        return value
+
+
+def units_of(runs: Sequence[Run]) -> list[Unit]:
+    """The engine's form of a batch: a call behind one that goes round on the same key goes round as well."""
+    left = LeftBehind()
+    return [_unit_of(run, left, is_first=position == 0) for position, run in enumerate(runs)]
+
+
+def _unit_of(run: Run, left: LeftBehind, *, is_first: bool) -> Unit:
+    tickets = run.tickets
+    calls = [_guarded(ticket, left, is_first=is_first and place == 0) for place, ticket in enumerate(tickets)]
     fold = run.fold
-    if fold is None or len(calls) == 1:
-        return Unit(calls)
-    params = [ticket.params for ticket in run.tickets]
-    return Unit(calls, lambda conn: fold(conn, params))
+    if fold is None or len(tickets) == 1:
+        return Unit(calls, locks_first=fold is None and any(len(ticket.progressions) > 1 for ticket in tickets))
+
+    def together(conn: Connection) -> list[Any]:
+        if is_first:
+            left.clear()
+        going = [ticket for ticket in tickets if not left.stops(ticket)]
+        found = iter(fold(conn, [ticket.params for ticket in going]) if going else ())
+        ran = set(map(id, going))
+        return [left.note(ticket, next(found) if id(ticket) in ran else Later()) for ticket in tickets]
+
+    return Unit(calls, together)
+
+
+def _guarded(ticket: Ticket, left: LeftBehind, *, is_first: bool) -> Call:
+    def call(conn: Connection) -> Any:
+        if is_first:
+            left.clear()
+        return left.note(ticket, Later() if left.stops(ticket) else ticket.call(conn))
+
+    return call

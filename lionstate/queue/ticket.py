@@ -26,7 +26,10 @@ class Fold(Protocol):
     """Runs several calls of one operation in a handful of statements."""
 
     def __call__(self, conn: Connection, calls: Sequence[Mapping[str, Any]], /) -> Sequence[Any]:
-        """Return one value, ``Refused`` or ``NeedsParse`` per call, in their order."""
+        """Return one value, ``Refused``, ``NeedsParse`` or ``Later`` per call, in their order.
+
+        A call behind one that needs a parse, on any key of it, must be ``Later``.
+        """
         ...
 
 

@@ -6,46 +6,22 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
-
-from lionstate.engine import NotWritten, Observer, Outcome, Reply, Unit, Unknown, Writer, Written
+from lionstate.engine import NotWritten, Observer, Outcome, Reply, Unknown, Writer, Written
 from lionstate.engine.offload import run_pure
-from lionstate.errors import BackendError, ClosedError, DeadlineExceededError, OverloadedError
-from lionstate.progression.parsed import NeedsParse, ParsedValues
-from lionstate.queue.plan import plan, unit_of
+from lionstate.errors import BackendBusyError, BackendError, ClosedError, DeadlineExceededError, OverloadedError
+from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
+from lionstate.queue.batch import Probe, QueuedBatch
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 
 __all__ = ["WriteQueue"]
 
 _SWEEP_SECONDS = 0.05
 _SCAN_FACTOR = 4
-_MAX_PARSES = 5
+_MAX_PARSES = 20
 _FIRST_HOLD_SECONDS = 0.0002
-
-
-class _QueuedBatch:
-    """The tickets of one lane's next transaction; what is still alive is decided under the writer's lock."""
-
-    def __init__(self, queue: WriteQueue, tickets: Sequence[Ticket]) -> None:
-        self._queue = queue
-        self.tickets = tickets
-        self.taken: list[Ticket] = []
-        self.began_at = 0.0
-
-    def take(self) -> Sequence[Unit]:
-        self.began_at = time.monotonic()
-        alive = self._queue.claim(self.tickets, self.began_at)
-        runs = plan(alive)
-        self.taken = [ticket for run in runs for ticket in run.tickets]
-        return [unit_of(run) for run in runs]
-
-    def lock(self, conn: Connection) -> None:
-        ids = {progression for ticket in self.taken for progression in ticket.progressions}
-        if ids:
-            self._queue.writer.dialect.lock_progressions(conn, sorted(ids))
 
 
 class WriteQueue:
@@ -71,7 +47,7 @@ class WriteQueue:
         self._last_was_maintenance = False
         self._sweeping: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._active: set[_QueuedBatch] = set()
+        self._active: set[QueuedBatch] = set()
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -129,7 +105,7 @@ class WriteQueue:
         while self._free_lanes and (tickets := self._next_batch()):
             self._free_lanes -= 1
             self._set_flight(tickets)
-            batch = _QueuedBatch(self, tickets)
+            batch = QueuedBatch(self.writer.dialect, self.claim, tickets)
             self._active.add(batch)
             started = self.writer.start(batch)
             started.add_done_callback(lambda future, batch=batch: self._ended(batch, future))  # type: ignore[misc]
@@ -205,12 +181,18 @@ class WriteQueue:
             else:
                 self._in_flight |= ticket.keys
 
-    def _land(self, tickets: Iterable[Ticket]) -> None:
+    def _land(self, tickets: Sequence[Ticket], *, staying: Collection[int] = ()) -> None:
+        """Free the keys of tickets that have ended; those that go round keep theirs, shared ones included."""
         for ticket in tickets:
+            if id(ticket) in staying:
+                continue
             if ticket.keys is None:
                 self._everything_in_flight -= 1
             else:
                 self._in_flight -= ticket.keys
+        for ticket in tickets:
+            if id(ticket) in staying and ticket.keys is not None:
+                self._in_flight |= ticket.keys
 
     def claim(self, tickets: Sequence[Ticket], now: float) -> list[Ticket]:
         """Take the tickets that are still wanted; called when the writer holds its lock, on its thread."""
@@ -252,7 +234,7 @@ class WriteQueue:
             self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
         self._note_idle()
 
-    def _ended(self, batch: _QueuedBatch, future: asyncio.Future[list[Outcome]]) -> None:
+    def _ended(self, batch: QueuedBatch, future: asyncio.Future[list[Outcome]]) -> None:
         self._free_lanes += 1
         self._active.discard(batch)
         try:
@@ -267,11 +249,11 @@ class WriteQueue:
         for ticket in batch.tickets:
             if id(ticket) not in taken and not ticket.future.done():
                 self._settle(ticket, NotWritten(DeadlineExceededError()))
-        self._land(ticket for ticket in batch.tickets if id(ticket) not in again)
+        self._land(batch.tickets, staying=again)
         self._pump()
         self._note_idle()
 
-    def _settle_batch(self, batch: _QueuedBatch, outcomes: Sequence[Outcome]) -> set[int]:
+    def _settle_batch(self, batch: QueuedBatch, outcomes: Sequence[Outcome]) -> set[int]:
         """Settle what is final; return the ids of the tickets that go round again (their keys stay in flight)."""
         self._observer.batch(len(batch.taken))
         self._learn_holds(batch)
@@ -280,14 +262,14 @@ class WriteQueue:
             for ticket, outcome in zip(batch.taken, outcomes, strict=True)
             if isinstance(outcome, NotWritten) and outcome.error.code == "backend_busy" and self._may_wait(ticket)
         ]
-        reparse: list[tuple[Ticket, NeedsParse]] = []
+        reparse: list[tuple[Ticket, NeedsParse | Later]] = []
         written: list[Ticket] = []
         going_round = set(map(id, busy))
         for ticket, outcome in zip(batch.taken, outcomes, strict=True):
             if id(ticket) in going_round:
                 continue
             if isinstance(outcome, Written):
-                if isinstance(outcome.value, NeedsParse):
+                if isinstance(outcome.value, (NeedsParse, Later)):
                     reparse.append((ticket, outcome.value))
                     going_round.add(id(ticket))
                     continue
@@ -305,7 +287,7 @@ class WriteQueue:
             self._spawn(self._parse(reparse))
         return going_round
 
-    def _learn_holds(self, batch: _QueuedBatch) -> None:
+    def _learn_holds(self, batch: QueuedBatch) -> None:
         if not batch.taken:
             return
         each = (time.monotonic() - batch.began_at) / len(batch.taken)
@@ -339,14 +321,19 @@ class WriteQueue:
         self._bytes += sum(ticket.size_bytes for ticket in tickets)
         self._pump()
 
-    async def _parse(self, wanted: Sequence[tuple[Ticket, NeedsParse]]) -> None:
+    async def _parse(self, wanted: Sequence[tuple[Ticket, NeedsParse | Later]]) -> None:
         """Parse outside the transaction; the tickets of those keys come first in the next batch."""
-        for need in {need.progression_id: need for _, need in wanted}.values():
+        needs = {need.progression_id: need for _, need in wanted if isinstance(need, NeedsParse)}
+        for need in needs.values():
             await self._parsed.learn(need, run_pure)
-        again = []
-        for ticket, _ in wanted:
-            ticket.parses += 1
-            again.append(ticket)
+        again: list[Ticket] = []
+        for ticket, need_or_later in wanted:
+            ticket.parses += isinstance(need_or_later, NeedsParse)
+            if ticket.parses < _MAX_PARSES:
+                again.append(ticket)
+            else:
+                self._land([ticket])
+                self._settle(ticket, NotWritten(BackendBusyError("the value changed faster than it could be parsed")))
         self._go_round(again)
 
     def _may_wait(self, ticket: Ticket) -> bool:
@@ -363,7 +350,7 @@ class WriteQueue:
         ids = sorted({progression for ticket in tickets for progression in ticket.progressions})
         locked: set[str] = set()
         if len(tickets) > 1:
-            probe = _Probe(self.writer, ids)
+            probe = Probe(self.writer, ids)
             await self.writer.start(probe)
             locked = probe.locked
         else:
@@ -390,22 +377,3 @@ class WriteQueue:
             self._sweeping.cancel()
             self._sweeping = None
         return len(left)
-
-
-class _Probe:
-    """A batch of one script that tells which progressions are locked by others right now."""
-
-    def __init__(self, writer: Writer, ids: Sequence[str]) -> None:
-        self._writer = writer
-        self._ids = ids
-        self.locked: set[str] = set()
-
-    def take(self) -> Sequence[Unit]:
-        return [Unit([self._look])]
-
-    def lock(self, conn: Connection) -> None:
-        """The probe waits for nothing."""
-
-    def _look(self, conn: Connection) -> None:
-        dialect = self._writer.dialect
-        self.locked = dialect.existing_progressions(conn, self._ids) - dialect.free_progressions(conn, self._ids)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from sqlalchemy import JSON, REAL, Dialect, Double
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-__all__ = ["Json", "Seconds", "decode_json", "encode_json"]
+__all__ = ["Json", "RawJson", "Seconds", "decode_json", "encode_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class RawJson:
+    """A JSON value in its encoded form, which is stored as it is."""
+
+    text: str = field(repr=False)
 
 
 def _encode_special(value: object) -> str:
@@ -29,13 +37,13 @@ _decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def encode_json(value: object) -> str:
-    """Encode a value for a JSON column; None becomes the text `null`, a UUID its text.
+    """Encode a value for a JSON column; None becomes the text `null`, a UUID its text, a `RawJson` is done.
 
     Raises:
         ValueError: The value holds inf or nan, or refers to itself.
         TypeError: The value holds something that JSON has no form for.
     """
-    return _encoder.encode(value)
+    return value.text if isinstance(value, RawJson) else _encoder.encode(value)
 
 
 def decode_json(stored: Any) -> Any:

@@ -116,6 +116,7 @@ async def empty_database(state: StateDB) -> None:
                 where = " WHERE type_id > 5" if table.name == "message_types" else ""
                 await transaction.execute(f'DELETE FROM "{table.name}"{where}')
         await transaction.execute("DELETE FROM migration_control WHERE key <> 'storage.normalized'")
+        await transaction.execute("UPDATE migration_control SET value = 'true' WHERE key = 'storage.normalized'")
 
 
 def database_of(server: PostgresServer, name: str) -> str:

@@ -128,7 +128,7 @@ class Maintenance(_Section):
 
     enabled: bool = Field(default=False, description="Run it; pause and resume apply on top.")
     interval_seconds: float = Field(default=1.0, gt=0, description="Time between two ticks.")
-    chunks_per_tick: int = Field(default=4, ge=1, description="Chunks of one tick.")
+    chunks_per_tick: int = Field(default=20, ge=1, description="Chunks of one tick.")
     max_items: int = Field(default=500, ge=1, le=500, description="Elements of one chunk.")
     accept_foreign_writers: bool = Field(
         default=False, description="Cut over although another program was seen writing the store."

@@ -1,4 +1,4 @@
-"""``backend`` and ``state``: every test of this folder runs on every backend, under the same node ids."""
+"""``backend`` and ``state``: a test that takes one of them runs on every backend, under the same node ids."""
 
 from __future__ import annotations
 

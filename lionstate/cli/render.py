@@ -1,0 +1,122 @@
+"""What the commands print: tables for people, one JSON object for machines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lionstate import wire
+from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
+
+__all__ = ["progress", "status", "steps", "verification"]
+
+_PHASES = ("json", "dual", "items", "blocked")
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(wire.encode(value).decode() + "\n")
+
+
+def _ago(then: float | None) -> str:
+    return "-" if then is None else f"{max(0.0, time.time() - then):.0f} s ago"
+
+
+def _pause_line(found: MigrationStatus) -> str:
+    pause = found.pause
+    if pause is None:
+        return "migration: not paused"
+    until = (
+        "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
+    )
+    return f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}"
+
+
+def status(found: MigrationStatus, *, as_json: bool) -> None:
+    """Print the status of a store."""
+    if as_json:
+        _print_json(found)
+        return
+    console = Console()
+    console.print(_pause_line(found), highlight=False)
+    table = Table("phase", "progressions", box=None)
+    for phase in _PHASES:
+        table.add_row(phase, str(found.phases.get(phase, 0)))
+    console.print(table)
+    console.print(f"items still to copy: {found.remaining_items}   done: {found.completion:.1%}", highlight=False)
+    for name, counts in (("blocked", found.blocked), ("held", found.held)):
+        for reason, count in sorted(counts.items()):
+            console.print(f"{name}: {reason} {count}", highlight=False)
+    if found.compat_read_everywhere:
+        console.print("compat read is on for every progression")
+    if found.hottest:
+        hot = Table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
+        for entry in found.hottest:
+            size = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
+            hot.add_row(entry.progression_id, str(entry.appends), size, _ago(entry.measured_at))
+        console.print(hot)
+
+
+def steps(found: Sequence[MigrationStep], *, as_json: bool) -> None:
+    """Print what one or several steps did, added up."""
+    last = found[-1]
+    totals = {
+        name: sum(getattr(step, name) for step in found)
+        for name in ("admitted", "items", "size_bytes", "chunks", "cut_over", "removed_items", "seconds")
+    }
+    blocked: dict[str, int] = {}
+    for step in found:
+        for code, count in step.blocked.items():
+            blocked[code] = blocked.get(code, 0) + count
+    summary = {
+        **totals,
+        "blocked": blocked,
+        "held": dict(last.held),
+        "cutover_lock_seconds": max(step.cutover_lock_seconds for step in found),
+        "stop_reason": last.stop_reason.value,
+        "steps": len(found),
+    }
+    if as_json:
+        _print_json(summary)
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in summary.items():
+        text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+        table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
+    Console().print(table)
+
+
+def verification(found: VerificationResult, *, as_json: bool) -> None:
+    """Print one verification."""
+    if as_json:
+        _print_json(found)
+        return
+    table = Table(show_header=False, box=None)
+    for name in VerificationResult.__dataclass_fields__:
+        value = getattr(found, name)
+        if value is not None:
+            table.add_row(name.replace("_", " "), str(value))
+    Console().print(table)
+
+
+@contextmanager
+def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[MigrationStatus], None]]:
+    """A bar of progressions in ``items``; yields what moves it. Nothing is drawn when stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
+        task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))
+
+        def advance(now: MigrationStatus) -> None:
+            bar.update(task, total=_migratable(now), completed=min(now.phases.get("items", 0), _migratable(now)))
+
+        yield advance
+
+
+def _migratable(found: MigrationStatus) -> int:
+    return sum(found.phases.get(phase, 0) for phase in ("json", "dual", "items"))

@@ -1,0 +1,102 @@
+"""The runner over HTTP: the same facade, sent to a daemon."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from lionstate import wire
+from lionstate.client.coalescer import Call, Coalescer, send_batch
+from lionstate.client.migration import RemoteMigration
+from lionstate.client.transport import Transport
+from lionstate.engine import Deferred
+from lionstate.facade import Facade
+from lionstate.operations import operation_of
+
+__all__ = ["Call", "Coalescer", "StateClient", "Transport", "send_batch"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StateClient(Facade):
+    """A store behind a daemon: the same methods as StateDB, over HTTP."""
+
+    def __init__(self, target: str, *, token: str | None = None, timeout: float = 30.0) -> None:
+        """Take the address; nothing is connected yet.
+
+        Args:
+            target: `unix:/path/of.sock`, `http://host:port` or `https://host:port`.
+            token: Bearer token; needed on TCP.
+            timeout: Seconds that one call may take, waiting included.
+        Raises:
+            InvalidInputError: The target is none of these.
+        """
+        self._transport = Transport(target, token=token, timeout=timeout)
+        self._writes = Coalescer(self._transport)
+        self._reads = Coalescer(self._transport, under_way=4, max_operations=32)
+
+    @property
+    def migration(self) -> RemoteMigration:
+        """The daemon's migration service (ADR-0117 D5)."""
+        return RemoteMigration(self._transport)
+
+    async def open(self) -> Self:
+        """Make the client usable; the daemon is first contacted by the first call."""
+        await self._transport.open()
+        return self
+
+    async def close(self) -> None:
+        """Refuse what waits, let requests under way end, close the connections."""
+        await self._writes.close()
+        await self._reads.close()
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        """Open."""
+        return await self.open()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def _call(
+        self,
+        operation_name: str,
+        codec: wire.Codec,
+        params: dict[str, Any],
+        *,
+        writes: bool,
+        idempotent: bool,
+    ) -> Any:
+        call = Call(
+            operation_name,
+            codec.encode(params),
+            writes=writes,
+            idempotent=idempotent,
+            deadline=time.monotonic() + self._transport.timeout,
+        )
+        return codec.decode_result(await (self._writes if writes else self._reads).run(call))
+
+    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await self._post(script, args, kwargs)
+        return result
+
+    async def _read(
+        self, script: Callable[Concatenate[Any, P], Deferred[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        result: R = await self._post(script, args, kwargs)
+        return result
+
+    async def _post(self, script: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        operation = operation_of(script)
+        codec = _codec(script)
+        params = operation.bind(args, kwargs)
+        return await self._call(operation.name, codec, params, writes=operation.writes, idempotent=operation.idempotent)
+
+
+@functools.cache
+def _codec(script: Callable[..., Any]) -> wire.Codec:
+    return wire.Codec.of(script)

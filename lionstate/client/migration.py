@@ -1,0 +1,128 @@
+"""The migration service of a daemon: the verbs of ``ProgressionMigrationService`` over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, get_type_hints
+from urllib.parse import urlencode
+
+import msgspec
+
+from lionstate.client.transport import Transport
+from lionstate.errors import WireError
+from lionstate.migration import (
+    BlockedProgression,
+    MigrationStatus,
+    MigrationStep,
+    Pause,
+    ProgressionMigrationService,
+    VerificationResult,
+)
+
+__all__ = ["RemoteMigration"]
+
+
+class RemoteMigration:
+    """What ``StateClient.migration`` is; methods, arguments and results as ``ProgressionMigrationService`` has them."""
+
+    def __init__(self, transport: Transport) -> None:
+        """Talk through an open transport."""
+        self._transport = transport
+
+    async def _verb(self, verb: str, method: Callable[..., Any], params: dict[str, Any]) -> Any:
+        given = {name: value for name, value in params.items() if value is not None}
+        path = f"/v1/migration/{verb}"
+        reads = verb in READS
+        if reads and given:
+            path += "?" + urlencode(given)
+        answer = await self._transport.request(
+            "GET" if reads else "POST",
+            path,
+            None if reads else msgspec.json.encode(given),
+            deadline=time.monotonic() + self._transport.timeout,
+            writes=not reads,
+            idempotent=True,
+        )
+        try:
+            return msgspec.json.decode(answer, type=get_type_hints(method)["return"])
+        except msgspec.MsgspecError as error:
+            raise WireError(f"the daemon's answer to {verb} could not be understood") from error
+
+    async def step(
+        self,
+        *,
+        progression_id: str | None = None,
+        max_items: int = 500,
+        max_bytes: int = 4 * 1024 * 1024,
+        max_seconds: float = 1.0,
+    ) -> MigrationStep:
+        """Do a bounded piece of migration; see ``ProgressionMigrationService.step``."""
+        params = {
+            "progression_id": progression_id,
+            "max_items": max_items,
+            "max_bytes": max_bytes,
+            "max_seconds": max_seconds,
+        }
+        step: MigrationStep = await self._verb("step", ProgressionMigrationService.step, params)
+        return step
+
+    async def verify(self, progression_id: str) -> VerificationResult:
+        """Compare both representations without changing anything."""
+        params = {"progression_id": progression_id}
+        found: VerificationResult = await self._verb("verify", ProgressionMigrationService.verify, params)
+        return found
+
+    async def status(self, *, limit: int = 100) -> MigrationStatus:
+        """Counts by phase and what waits; no message ids."""
+        found: MigrationStatus = await self._verb("status", ProgressionMigrationService.status, {"limit": limit})
+        return found
+
+    async def blocked(self, *, limit: int = 100) -> tuple[BlockedProgression, ...]:
+        """The blocked progressions, oldest first."""
+        found: tuple[BlockedProgression, ...] = await self._verb(
+            "blocked", ProgressionMigrationService.blocked, {"limit": limit}
+        )
+        return found
+
+    async def rollback(self, progression_id: str, *, reason: str | None = None) -> None:
+        """Return a dual progression to JSON and hold it."""
+        params = {"progression_id": progression_id, "reason": reason}
+        await self._verb("rollback", ProgressionMigrationService.rollback, params)
+
+    async def release(self, progression_id: str, *, reason: str | None = None) -> bool:
+        """Let a held progression migrate again; False if it was not held."""
+        params = {"progression_id": progression_id, "reason": reason}
+        return bool(await self._verb("release", ProgressionMigrationService.release, params))
+
+    async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
+        """Stop migrating after the running chunk, until resumed."""
+        await self._verb("pause", ProgressionMigrationService.pause, {"reason": reason, "expires_at": expires_at})
+
+    async def resume(self, *, reason: str | None = None) -> bool:
+        """Lift a pause; False if there was none."""
+        return bool(await self._verb("resume", ProgressionMigrationService.resume, {"reason": reason}))
+
+    async def paused(self) -> Pause | None:
+        """The pause in force."""
+        return (await self.status(limit=1)).pause
+
+    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
+        """Read a progression from its frozen prefix and relational tail."""
+        params = {"progression_id": progression_id, "enabled": enabled}
+        await self._verb("compat-read", ProgressionMigrationService.set_compat_read, params)
+
+    async def set_compat_read_everywhere(
+        self, enabled: bool, *, expires_at: float | None = None, reason: str | None = None
+    ) -> None:
+        """The same switch for every progression."""
+        params = {"enabled": enabled, "expires_at": expires_at, "reason": reason}
+        await self._verb("compat-read-everywhere", ProgressionMigrationService.set_compat_read_everywhere, params)
+
+    async def set_accept_foreign_writers(self, enabled: bool, *, reason: str | None = None) -> None:
+        """Cut over although another program seems to write this store."""
+        params = {"enabled": enabled, "reason": reason}
+        await self._verb("accept-foreign-writers", ProgressionMigrationService.set_accept_foreign_writers, params)
+
+
+READS = frozenset({"status", "verify", "blocked"})

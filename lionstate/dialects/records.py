@@ -1,0 +1,46 @@
+"""What the records need of a database and each writes in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Connection
+
+__all__ = ["MESSAGE_COLUMNS", "RecordIntents"]
+
+MESSAGE_COLUMNS = (
+    "id",
+    "created_at",
+    "node_metadata",
+    "content",
+    "embedding",
+    "sender",
+    "recipient",
+    "channel",
+    "role",
+    "lion_class",
+)
+
+
+class RecordIntents(Protocol):
+    """The part of the seam that serves messages, sessions and the audit trail."""
+
+    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert message rows in the given order; an id that exists keeps ``created_at`` and takes the rest.
+
+        The rows have ``MESSAGE_COLUMNS``, JSON as text, and no id twice.
+        """
+        ...
+
+    def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
+        """Move ``last_message_at`` and ``updated_at`` of these sessions forward to a time, never back."""
+        ...
+
+    def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
+        """Set ``system_msg_id`` of these branches."""
+        ...
+
+    def text_within(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+        """Build the test whether the text of a column holds a bound text, case and all."""
+        ...

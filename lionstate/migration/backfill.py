@@ -1,0 +1,104 @@
+"""Copying the admission prefix in chunks, and removing rows that no phase reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection, update
+
+from lionstate.dialects import dialect_of
+from lionstate.errors import BlockedCode
+from lionstate.migration.admission import write_block
+from lionstate.migration.budget import CHUNK_ITEMS
+from lionstate.migration.control import get_pause
+from lionstate.migration.report import Stage, StageOutcome
+from lionstate.progression.items import delete_items_chunk, page
+from lionstate.progression.phases import Phase
+from lionstate.progression.storage_state import lock_many, update_state
+from lionstate.schema.own import progression_storage_state as states
+
+__all__ = ["copy_chunk", "remove_shadow_chunk"]
+
+
+def copy_chunk(
+    conn: Connection,
+    /,
+    progression_id: str,
+    *,
+    generation: int,
+    cursor: int,
+    ids: Sequence[str],
+    size_bytes: int,
+    transactions: Callable[[], int],
+    actor: str,
+    now: float,
+) -> Stage:
+    """Insert the ids at ordinals ``cursor`` and up, and advance ``backfill_next`` to their end.
+
+    A row that is there already with the same id is a repeat; with another id the progression is blocked.
+
+    Args:
+        ids: At most 500, from a parse of this generation's admission prefix, which no append changes.
+
+    Cost: seven statements, the insert as large as the chunk.
+    Contract: ADR-0117 D3 (backfill), D5 (races); design decisions 10, 16, 17, 36.
+    """
+    locked = lock_many(conn, [progression_id]).get(progression_id)
+    if locked is None or locked.state is None:
+        return Stage(StageOutcome.MOVED)
+    state = locked.state
+    if get_pause(conn, now) is not None:
+        return Stage(StageOutcome.PAUSED)
+    end = cursor + len(ids)
+    if (
+        state.phase is not Phase.DUAL
+        or state.generation != generation
+        or state.backfill_next != cursor
+        or state.source_count is None
+        or end > state.source_count
+    ):
+        return Stage(StageOutcome.MOVED)
+    present = dict(page(conn, progression_id, after=cursor - 1, before=end, limit=len(ids)))
+    if any(ids[ordinal - cursor] != found for ordinal, found in present.items()):
+        return write_block(
+            conn, state, BlockedCode.ORDINAL_COLLISION, details={"backfill_next": cursor}, actor=actor, now=now
+        )
+    dialect = dialect_of(conn)
+    dialect.insert_items_ignore(
+        conn, [(progression_id, cursor + place, mid) for place, mid in enumerate(ids) if cursor + place not in present]
+    )
+    advanced = conn.execute(
+        update(states)
+        .where(states.c.progression_id == progression_id)
+        .where(states.c.generation == generation)
+        .where(states.c.backfill_next == cursor)
+        .values(backfill_next=end, updated_at=now)
+    )
+    assert advanced.rowcount == 1, "the state row is locked, so the cursor cannot have moved"
+    return Stage(
+        StageOutcome.COPIED,
+        count=len(ids),
+        size_bytes=size_bytes,
+        mark=dialect.store_mark(conn),
+        transactions=transactions(),
+    )
+
+
+def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation: int, now: float) -> Stage:
+    """Remove up to 500 item rows of a rolled back progression, while its phase and generation are still those.
+
+    Cost: at most six statements.
+    Contract: design decision 13.
+    """
+    locked = lock_many(conn, [progression_id]).get(progression_id)
+    if locked is None or locked.state is None:
+        return Stage(StageOutcome.MOVED)
+    state = locked.state
+    if get_pause(conn, now) is not None:
+        return Stage(StageOutcome.PAUSED)
+    if state.phase is not Phase.JSON or state.generation != generation or not state.shadow_rows:
+        return Stage(StageOutcome.MOVED)
+    removed = delete_items_chunk(conn, progression_id, limit=CHUNK_ITEMS)
+    if removed < CHUNK_ITEMS:
+        update_state(conn, progression_id, {"shadow_rows": 0, "updated_at": now})
+    return Stage(StageOutcome.REMOVED, count=removed)

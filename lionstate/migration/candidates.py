@@ -1,0 +1,174 @@
+"""What migration works on next, the sizes it knows, the appends it saw, and sessions that others write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, and_, bindparam, func, or_, select
+
+from lionstate.dialects import dialect_of
+from lionstate.errors import BlockedCode
+from lionstate.migration.cutover import STICKY_HOLDS
+from lionstate.progression.phases import Phase
+from lionstate.schema.conversation import progressions, sessions
+from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
+
+__all__ = [
+    "SIZES_PAGE",
+    "cleanups",
+    "foreign_sessions",
+    "measure_missing",
+    "measure_these",
+    "next_json",
+    "started",
+    "write_activity",
+    "write_sizes",
+]
+
+SIZES_PAGE: Final = 500
+_ACTIVE_SECONDS: Final = 86_400.0
+
+_s = progression_storage_state.c
+_sticky = [reason.value for reason in STICKY_HOLDS]
+
+_STARTED = (
+    select(_s.progression_id)
+    .where(_s.phase == Phase.DUAL.value)
+    .where(or_(_s.held_reason.is_(None), _s.held_reason.not_in(_sticky)))
+    .where(or_(bindparam("also_complete") == 1, _s.backfill_next < _s.source_count, _s.held_reason.is_(None)))
+    .order_by(_s.source_count - _s.backfill_next, _s.progression_id)
+    .limit(bindparam("count"))
+)
+_CLEANUPS = (
+    select(_s.progression_id)
+    .where(
+        or_(
+            and_(_s.phase == Phase.JSON.value, _s.shadow_rows == 1),
+            and_(_s.phase == Phase.BLOCKED.value, _s.blocked_reason == BlockedCode.DELETING.value),
+        )
+    )
+    .order_by(_s.updated_at, _s.progression_id)
+    .limit(bindparam("count"))
+)
+_admissible = or_(
+    _s.progression_id.is_(None),
+    and_(_s.phase == Phase.JSON.value, _s.held_reason.is_(None), _s.shadow_rows == 0),
+)
+_NEXT_JSON = (
+    select(progression_sizes.c.progression_id)
+    .select_from(
+        progression_sizes.outerjoin(progression_storage_state, _s.progression_id == progression_sizes.c.progression_id)
+    )
+    .where(_admissible)
+    .order_by(progression_sizes.c.bytes, progression_sizes.c.progression_id)
+    .limit(bindparam("count"))
+)
+
+
+def started(conn: Connection, /, *, count: int, also_complete: bool) -> list[str]:
+    """Dual progressions, those nearest to their end first.
+
+    Args:
+        also_complete: Also those that only wait for their cutover and are noted as held.
+    """
+    found = conn.execute(_STARTED, {"count": count, "also_complete": int(also_complete)})
+    return list(found.scalars())
+
+
+def cleanups(conn: Connection, /, *, count: int) -> list[str]:
+    """Rolled back progressions with rows to remove, and tombstones."""
+    return list(conn.execute(_CLEANUPS, {"count": count}).scalars())
+
+
+def next_json(conn: Connection, /, *, count: int) -> list[str]:
+    """Progressions to admit, smallest first, of those whose size is known. Cost: one pass over the sizes."""
+    return list(conn.execute(_NEXT_JSON, {"count": count}).scalars())
+
+
+def measure_missing(conn: Connection, /, *, after: str) -> list[tuple[str, int]]:
+    """One page of ids above ``after`` that may be admitted and have no size yet, with the bytes of their values.
+
+    Cost: a range of the primary key, two seeks a row; the library decides whether the values are read.
+    Contract: design decision 19.
+    """
+    size = dialect_of(conn).byte_length(conn, progressions.c.collection)
+    query = (
+        select(progressions.c.id, size)
+        .select_from(
+            progressions.outerjoin(progression_storage_state, _s.progression_id == progressions.c.id).outerjoin(
+                progression_sizes, progression_sizes.c.progression_id == progressions.c.id
+            )
+        )
+        .where(progressions.c.id > after)
+        .where(progression_sizes.c.progression_id.is_(None))
+        .where(_admissible)
+        .order_by(progressions.c.id)
+        .limit(SIZES_PAGE)
+    )
+    return [(row[0], row[1] or 0) for row in conn.execute(query)]
+
+
+def measure_these(conn: Connection, /, ids: Sequence[str]) -> list[tuple[str, int]]:
+    """The bytes of these values now; missing progressions are left out."""
+    dialect = dialect_of(conn)
+    size = dialect.byte_length(conn, progressions.c.collection)
+    query = select(progressions.c.id, size).where(dialect.among(progressions.c.id, "ids"))
+    return [(row[0], row[1] or 0) for row in conn.execute(query, {"ids": dialect.bind_ids(list(ids))})]
+
+
+def write_sizes(conn: Connection, /, sizes: Sequence[tuple[str, int]], *, now: float) -> None:
+    """Keep measured sizes; progressions that are gone meanwhile are left out."""
+    dialect = dialect_of(conn)
+    present = dialect.existing_progressions(conn, [progression_id for progression_id, _ in sizes])
+    rows = [
+        {"progression_id": pid, "bytes": size, "items": None, "measured_at": now}
+        for pid, size in sizes
+        if pid in present
+    ]
+    if rows:
+        conn.execute(dialect.upsert(progression_sizes, ["progression_id"], ["bytes", "items", "measured_at"]), rows)
+
+
+def write_activity(conn: Connection, /, appends: Mapping[str, int], *, now: float) -> None:
+    """Add observed appends to what is kept; progressions that are gone meanwhile are left out.
+
+    Contract: design decision 20.
+    """
+    dialect = dialect_of(conn)
+    ids = sorted(dialect.existing_progressions(conn, sorted(appends)))
+    if not ids:
+        return
+    table = progression_activity
+    query = select(table.c.progression_id, table.c.appends).where(dialect.among(table.c.progression_id, "ids"))
+    known = {row[0]: row[1] for row in conn.execute(query, {"ids": dialect.bind_ids(ids)})}
+    rows = [{"progression_id": pid, "appends": known.get(pid, 0) + appends[pid], "updated_at": now} for pid in ids]
+    conn.execute(dialect.upsert(table, ["progression_id"], ["appends", "updated_at"]), rows)
+
+
+def foreign_sessions(conn: Connection, /, *, limit: int = 100) -> list[tuple[str, float]]:
+    """Sessions that another program seems to write: progression id and time of the last message, at most ``limit``.
+
+    A session counts when it is running, or was active in the last 24 h, and its last message is later than the last
+    append to its progression that lionstate is known to have made. A session whose progression has left the JSON is
+    fenced and does not count. A foreign append that lands between two of ours is found by the length of the dual
+    value instead (design decisions 16, 37).
+
+    Cost: one pass over the sessions.
+    """
+    kept = progression_activity.c
+    query = (
+        select(sessions.c.progression_id, sessions.c.last_message_at)
+        .select_from(
+            sessions.outerjoin(progression_activity, kept.progression_id == sessions.c.progression_id).outerjoin(
+                progression_storage_state, _s.progression_id == sessions.c.progression_id
+            )
+        )
+        .where(sessions.c.last_message_at.is_not(None))
+        .where(or_(sessions.c.status == "running", sessions.c.last_message_at >= time.time() - _ACTIVE_SECONDS))
+        .where(func.coalesce(kept.updated_at, -1.0) < sessions.c.last_message_at)
+        .where(or_(_s.authority.is_(None), _s.authority == "json"))
+        .limit(limit)
+    )
+    return [(row[0], row[1]) for row in conn.execute(query)]

@@ -1,0 +1,183 @@
+"""The persisted switches and knobs of migration: pause, compat read, foreign writers, budget (design decision 26)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, select
+
+from lionstate.audit import record_event
+from lionstate.dialects import Statement, dialect_of
+from lionstate.errors import NotFoundError, PhaseConflictError
+from lionstate.migration.budget import VERIFY_SECONDS
+from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
+from lionstate.progression.phases import Authority, Phase
+from lionstate.progression.storage_state import lock_many, update_state
+from lionstate.schema.own import migration_control as table
+
+__all__ = [
+    "ACCEPT_FOREIGN_KEY",
+    "FENCE_INSTALLED_KEY",
+    "PAUSE_KEY",
+    "VERIFY_SECONDS_KEY",
+    "Controls",
+    "Pause",
+    "clear_value",
+    "get_pause",
+    "load",
+    "pause",
+    "resume",
+    "set_compat_read",
+    "set_compat_read_everywhere",
+    "set_value",
+]
+
+PAUSE_KEY: Final = "pause"
+ACCEPT_FOREIGN_KEY: Final = "accept_foreign_writers"
+FENCE_INSTALLED_KEY: Final = "fence.installed"
+VERIFY_SECONDS_KEY: Final = "verify.budget_seconds"
+
+_ROW = Statement(
+    select(table.c.value, table.c.actor, table.c.reason, table.c.updated_at, table.c.expires_at).where(
+        table.c.key == bindparam("key")
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``."""
+
+    actor: str
+    reason: str | None
+    since: float
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What a step obeys, read at its start; the pause is looked at again by every stage."""
+
+    pause: Pause | None
+    accept_foreign_writers: bool
+    verify_seconds: float
+
+
+def get_pause(conn: Connection, /, now: float) -> Pause | None:
+    """The pause in force at ``now``; None when migration may run. Cost: one primary-key seek."""
+    rows = _ROW.rows(conn, {"key": PAUSE_KEY})
+    if not rows:
+        return None
+    _, actor, reason, since, expires_at = rows[0]
+    if expires_at is not None and expires_at <= now:
+        return None
+    return Pause(actor, reason, since, expires_at)
+
+
+def load(conn: Connection, /, now: float) -> Controls:
+    """Read every control that a step obeys. Cost: three primary-key seeks."""
+    rows = _ROW.rows(conn, {"key": VERIFY_SECONDS_KEY})
+    stored: Any = json.loads(rows[0][0]) if rows else None
+    is_number = isinstance(stored, (int, float)) and not isinstance(stored, bool) and stored > 0
+    return Controls(
+        get_pause(conn, now),
+        switch_is_on(conn, ACCEPT_FOREIGN_KEY),
+        float(stored) if is_number else VERIFY_SECONDS,
+    )
+
+
+def set_value(
+    conn: Connection,
+    /,
+    key: str,
+    value: Any,
+    *,
+    actor: str,
+    reason: str | None,
+    now: float,
+    expires_at: float | None = None,
+) -> None:
+    """Set one switch or knob, with its audit row."""
+    row = {
+        "key": key,
+        "value": json.dumps(value),
+        "actor": actor,
+        "reason": reason,
+        "updated_at": now,
+        "expires_at": expires_at,
+    }
+    changed = [name for name in row if name != "key"]
+    conn.execute(dialect_of(conn).upsert(table, ["key"], changed), row)
+    record_event(
+        conn,
+        f"progression_migrate.{key}",
+        details={"value": value, "reason": reason, "expires_at": expires_at},
+        actor=actor,
+        now=now,
+    )
+
+
+def clear_value(conn: Connection, /, key: str, *, action: str, actor: str, reason: str | None, now: float) -> bool:
+    """Remove one switch, with an audit row if it was there; return whether it was."""
+    found = conn.execute(delete(table).where(table.c.key == key)).rowcount > 0
+    if found:
+        record_event(conn, f"progression_migrate.{action}", details={"reason": reason}, actor=actor, now=now)
+    return found
+
+
+def pause(conn: Connection, /, *, actor: str, reason: str | None, now: float, expires_at: float | None = None) -> None:
+    """Stop migration after the running chunk; replaces the pause that is there.
+
+    Contract: design decision 26.
+    """
+    set_value(conn, PAUSE_KEY, {"enabled": True}, actor=actor, reason=reason, now=now, expires_at=expires_at)
+
+
+def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -> bool:
+    """Lift the pause; return whether there was one. Contract: design decision 26."""
+    return clear_value(conn, PAUSE_KEY, action="resume", actor=actor, reason=reason, now=now)
+
+
+def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float) -> bool:
+    """Switch the compatibility read of one progression; return whether that changed anything.
+
+    Raises:
+        NotFoundError: There is no such progression.
+        PhaseConflictError: Its authority is not the items, so there is nothing to switch; or the switch is forced.
+
+    Contract: ADR-0117 D4; design decisions 2, 3.
+    """
+    locked = lock_many(conn, [progression_id]).get(progression_id)
+    if locked is None or (locked.state is not None and locked.state.blocked_reason == "deleting"):
+        raise NotFoundError("there is no such progression")
+    state = locked.state
+    if state is None or state.authority is not Authority.ITEMS:
+        raise PhaseConflictError("compat read applies after cutover only: before it the JSON is what is read")
+    if state.compat_read == enabled:
+        return False
+    if state.phase is Phase.BLOCKED:
+        raise PhaseConflictError(
+            f"compat read is fixed while the progression is blocked ({state.blocked_reason}); unblock it first"
+        )
+    update_state(conn, progression_id, {"compat_read": int(enabled), "updated_at": now})
+    record_event(
+        conn,
+        "progression_migrate.compat_read",
+        target_id=progression_id,
+        details={"enabled": enabled, "frozen_count": state.frozen_count, "next_ordinal": state.next_ordinal},
+        actor=actor,
+        now=now,
+    )
+    return True
+
+
+def set_compat_read_everywhere(
+    conn: Connection, /, enabled: bool, *, actor: str, reason: str | None, now: float, expires_at: float | None = None
+) -> None:
+    """Switch the global compatibility read, which counts beside each progression's own switch.
+
+    Contract: ADR-0117 D4; design decision 3.
+    """
+    set_value(conn, COMPAT_READ_KEY, {"enabled": enabled}, actor=actor, reason=reason, now=now, expires_at=expires_at)

@@ -1,0 +1,257 @@
+"""What migration tells: the result of a stage, a step, a verification, and the status."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lionstate.errors import BlockedCode, HeldReason
+from lionstate.migration.control import Pause
+
+__all__ = [
+    "BlockedProgression",
+    "HotProgression",
+    "MigrationStatus",
+    "MigrationStep",
+    "Stage",
+    "StageOutcome",
+    "StepTally",
+    "StopReason",
+    "VerificationOutcome",
+    "VerificationResult",
+]
+
+
+class StageOutcome(StrEnum):
+    """How one short transaction of migration ended."""
+
+    ADMITTED = "admitted"
+    COPIED = "copied"
+    REMOVED = "removed"
+    CUT_OVER = "cut_over"
+    BLOCKED = "blocked"
+    HELD = "held"
+    # Another owner, a replacement or a delete came first: read again.
+    MOVED = "moved"
+    # Only the text of the value is another one: parse again.
+    TEXT_CHANGED = "text_changed"
+    # The cutover would hold the lock for longer than its budget.
+    MISSED = "missed"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The result of one stage.
+
+    Attributes:
+        count: Elements admitted, copied, removed or cut over.
+        size_bytes: UTF-8 bytes of the ids copied.
+        lock_seconds: From the lock to the last statement.
+        mark: The store's token for "nobody else has committed", where it has one.
+        transactions: Explicit transactions begun in this process so far.
+        text_read: The value had to be read and compared under the lock.
+    """
+
+    outcome: StageOutcome
+    count: int = 0
+    size_bytes: int = 0
+    code: BlockedCode | None = None
+    held: HeldReason | None = None
+    lock_seconds: float = 0.0
+    mark: object | None = None
+    transactions: int = 0
+    text_read: bool = False
+
+
+class StopReason(StrEnum):
+    """Why a step ended: a closed set. Hitting a cap is not an error (ADR-0117 D5)."""
+
+    DONE = "done"
+    NOTHING_TO_DO = "nothing_to_do"
+    CAP_ITEMS = "cap_items"
+    CAP_BYTES = "cap_bytes"
+    CAP_SECONDS = "cap_seconds"
+    PAUSED = "paused"
+    HELD = "held"
+    BLOCKED = "blocked"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStep:
+    """What one ``step()`` did.
+
+    Attributes:
+        stop_reason: Why it ended.
+        admitted: Progressions that entered ``dual``.
+        admitted_items: Elements in them, to be copied.
+        items: Elements copied.
+        size_bytes: Their UTF-8 bytes.
+        chunks: Transactions that copied.
+        removed_items: Shadow rows of rolled back progressions removed, and rows of deleted ones.
+        verified: Proofs of both representations that were made, by outcome (``match``, ``mismatch``).
+        cut_over: Progressions that entered ``items``.
+        blocked: Progressions blocked by this step, by code.
+        held: Progressions that wait, by reason.
+        text_retries: Proofs made again because only the text of a value had changed.
+        lost_races: Stages that found another owner's work done.
+        seconds: Of the whole step.
+        chunk_seconds: Of the copying transactions, waiting in the queue included.
+        proof_seconds: Of the proofs, outside every lock.
+        cutover_lock_seconds: The longest hold of a cutover.
+    """
+
+    stop_reason: StopReason
+    admitted: int
+    admitted_items: int
+    items: int
+    size_bytes: int
+    chunks: int
+    removed_items: int
+    verified: Mapping[str, int]
+    cut_over: int
+    blocked: Mapping[str, int]
+    held: Mapping[str, int]
+    text_retries: int
+    lost_races: int
+    seconds: float
+    chunk_seconds: float
+    proof_seconds: float
+    cutover_lock_seconds: float
+
+    @property
+    def did_work(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.admitted or self.chunks or self.cut_over or self.removed_items or self.blocked)
+
+
+@dataclass(slots=True)
+class StepTally:
+    """The counts of the running step; fields as in ``MigrationStep``."""
+
+    admitted: int = 0
+    admitted_items: int = 0
+    items: int = 0
+    size_bytes: int = 0
+    chunks: int = 0
+    removed_items: int = 0
+    verified: Counter[str] = field(default_factory=Counter)
+    cut_over: int = 0
+    blocked: Counter[str] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
+    text_retries: int = 0
+    lost_races: int = 0
+    chunk_seconds: float = 0.0
+    proof_seconds: float = 0.0
+    cutover_lock_seconds: float = 0.0
+
+    def step(self, stop_reason: StopReason, seconds: float) -> MigrationStep:
+        """Close the tally."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ("verified", "blocked", "held"):
+            values[name] = dict(values[name])
+        found = MigrationStep(stop_reason=stop_reason, seconds=seconds, **values)
+        if stop_reason is StopReason.DONE and not found.did_work:
+            return MigrationStep(stop_reason=StopReason.NOTHING_TO_DO, seconds=seconds, **values)
+        return found
+
+
+class VerificationOutcome(StrEnum):
+    """What ``verify()`` found."""
+
+    MATCH = "match"
+    MISMATCH = "mismatch"
+    # Both representations agree as far as the copy has come.
+    INCOMPLETE = "incomplete"
+    # There is one representation only; ``code`` says if it may be migrated.
+    NOT_APPLICABLE = "not_applicable"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationResult:
+    """One read-only verification; not the result of the artifact verifier.
+
+    Attributes:
+        progression_id: What was verified.
+        phase: Its phase (``json`` without a state row).
+        outcome: What was found.
+        code: Why it differs or may not be migrated; None when nothing is wrong.
+        json_count: Elements of the JSON value; None when it is unreadable.
+        items_count: Item rows compared.
+        json_digest: Digest of what was compared on the JSON side.
+        items_digest: Digest of what was compared on the items side.
+        first_difference: The lowest ordinal at which they were seen to differ; None if none was.
+        next_ordinal: The allocator; None without a state row.
+    """
+
+    progression_id: str
+    phase: str
+    outcome: VerificationOutcome
+    code: str | None = None
+    json_count: int | None = None
+    items_count: int | None = None
+    json_digest: str | None = None
+    items_digest: str | None = None
+    first_difference: int | None = None
+    next_ordinal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HotProgression:
+    """A progression whose JSON still takes appends: how many were seen, and its size when it was measured."""
+
+    progression_id: str
+    appends: int
+    size_bytes: int | None
+    measured_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedProgression:
+    """One blocked progression."""
+
+    progression_id: str
+    code: str
+    authority: str
+    next_ordinal: int
+    compat_read: bool
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """The state of a migration; holds no message ids.
+
+    Attributes:
+        phases: Progressions by phase; ``json`` counts those without a state row too.
+        remaining_items: Elements of admission prefixes still to be copied.
+        oldest_updated_at: Oldest update of a progression that is in ``dual``; None if none is.
+        blocked: Blocked progressions by code.
+        held: Progressions that wait, by reason.
+        hottest: Progressions with a JSON authority by appends observed, most first.
+        pause: The pause in force.
+        accept_foreign_writers: Whether cutover goes on although another program writes.
+        foreign_sessions: Sessions that another program seems to write, at most 100; None if not looked at.
+        compat_read_everywhere: The global switch.
+        sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
+        completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
+        measured_at: When this was read, epoch seconds.
+    """
+
+    phases: Mapping[str, int]
+    remaining_items: int
+    oldest_updated_at: float | None
+    blocked: Mapping[str, int]
+    held: Mapping[str, int]
+    hottest: tuple[HotProgression, ...]
+    pause: Pause | None
+    accept_foreign_writers: bool
+    foreign_sessions: int | None
+    compat_read_everywhere: bool
+    sizes_measured: int
+    sizes_measured_at: float | None
+    completion: float
+    measured_at: float

@@ -1,0 +1,127 @@
+"""The queries behind ``status()`` and ``blocked()``: reads in one snapshot, no write lock, no message ids."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, func, or_, select
+
+from lionstate.dialects import dialect_of
+from lionstate.errors import BlockedCode
+from lionstate.migration.candidates import foreign_sessions
+from lionstate.migration.control import load
+from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
+from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
+from lionstate.progression.phases import Phase
+from lionstate.schema.conversation import progressions
+from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
+
+__all__ = ["read_blocked", "read_status"]
+
+_s = progression_storage_state.c
+
+
+def completion(phases: Mapping[str, int]) -> float:
+    """Share of migratable progressions that are in ``items``: 1 exactly when none is left, an empty store is done."""
+    left = phases[Phase.JSON] + phases[Phase.DUAL]
+    done = phases[Phase.ITEMS]
+    return done / (done + left) if left else 1.0
+
+
+def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now: float) -> MigrationStatus:
+    """Read the status.
+
+    Args:
+        limit: Hottest progressions to name.
+        seen: Appends observed in memory and not yet written.
+
+    Cost: one pass over the state rows, the sizes, the activity and an index of the progressions.
+    Contract: ADR-0117 D5 (status).
+    """
+    phases: Counter[str] = Counter({phase.value: 0 for phase in Phase})
+    blocked: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    grouped = select(_s.phase, _s.blocked_reason, _s.held_reason, func.count()).group_by(
+        _s.phase, _s.blocked_reason, _s.held_reason
+    )
+    for phase, reason, holding, count in conn.execute(grouped):
+        if phase == Phase.BLOCKED and reason == BlockedCode.DELETING:
+            # Answers as missing; its rows are on their way out.
+            phases["json"] -= count
+            continue
+        phases[phase] += count
+        if phase == Phase.BLOCKED:
+            blocked[str(reason)] += count
+        if holding is not None:
+            held[holding] += count
+    total = conn.execute(select(func.count()).select_from(progressions)).scalar_one()
+    phases["json"] += total - sum(phases.values())
+    dual = select(func.sum(_s.source_count - _s.backfill_next), func.min(_s.updated_at)).where(
+        _s.phase == Phase.DUAL.value
+    )
+    remaining, oldest = conn.execute(dual).one()
+    measured, measured_at = conn.execute(
+        select(func.count(), func.min(progression_sizes.c.measured_at)).select_from(progression_sizes)
+    ).one()
+    controls = load(conn, now)
+    sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
+    return MigrationStatus(
+        phases=dict(phases),
+        remaining_items=int(remaining or 0),
+        oldest_updated_at=oldest,
+        blocked=dict(blocked),
+        held=dict(held),
+        hottest=_hottest(conn, limit, seen),
+        pause=controls.pause,
+        accept_foreign_writers=controls.accept_foreign_writers,
+        foreign_sessions=len(sessions),
+        compat_read_everywhere=switch_is_on(conn, COMPAT_READ_KEY),
+        sizes_measured=measured,
+        sizes_measured_at=measured_at,
+        completion=completion(phases),
+        measured_at=now,
+    )
+
+
+def _hottest(conn: Connection, limit: int, seen: Mapping[str, int]) -> tuple[HotProgression, ...]:
+    """Merge what is kept with what is in memory; a progression counts while its JSON takes the appends."""
+    dialect = dialect_of(conn)
+    kept = progression_activity.c
+    query = (
+        select(kept.progression_id, kept.appends, progression_sizes.c.bytes, progression_sizes.c.measured_at)
+        .select_from(
+            progression_activity.outerjoin(
+                progression_storage_state, _s.progression_id == kept.progression_id
+            ).outerjoin(progression_sizes, progression_sizes.c.progression_id == kept.progression_id)
+        )
+        .where(or_(_s.authority.is_(None), _s.authority == "json"))
+    )
+    top = query.order_by(kept.appends.desc(), kept.progression_id).limit(limit)
+    found = {row[0]: (row[1], row[2], row[3]) for row in conn.execute(top)}
+    fresh = [pid for pid, _ in Counter(dict(seen)).most_common(limit) if pid not in found]
+    if fresh:
+        states = select(_s.progression_id).where(_s.authority != "json")
+        cut = states.where(dialect.among(_s.progression_id, "ids"))
+        left = set(conn.execute(cut, {"ids": dialect.bind_ids(fresh)}).scalars())
+        fresh = [pid for pid in fresh if pid not in left]
+        rows = conn.execute(query.where(dialect.among(kept.progression_id, "ids")), {"ids": dialect.bind_ids(fresh)})
+        known = {row[0]: (row[1], row[2], row[3]) for row in rows}
+        found.update({pid: known.get(pid, (0, None, None)) for pid in fresh})
+    hot = [
+        HotProgression(pid, appends + seen.get(pid, 0), size, measured_at)
+        for pid, (appends, size, measured_at) in found.items()
+    ]
+    return tuple(sorted(hot, key=lambda one: (-one.appends, one.progression_id))[:limit])
+
+
+def read_blocked(conn: Connection, /, *, limit: int) -> tuple[BlockedProgression, ...]:
+    """Blocked progressions, those blocked longest first; tombstones left out. Cost: one index range."""
+    query = (
+        select(_s.progression_id, _s.blocked_reason, _s.authority, _s.next_ordinal, _s.compat_read, _s.updated_at)
+        .where(_s.phase == Phase.BLOCKED.value)
+        .where(_s.blocked_reason != BlockedCode.DELETING.value)
+        .order_by(_s.updated_at, _s.progression_id)
+        .limit(limit)
+    )
+    return tuple(BlockedProgression(r[0], r[1], r[2], r[3], bool(r[4]), r[5]) for r in conn.execute(query))

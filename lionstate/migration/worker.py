@@ -1,0 +1,366 @@
+"""One running step on one progression: read its state, do the next stage, count what was done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from lionstate.dialects import ParentValue, dialect_of
+from lionstate.errors import BlockedCode, HeldReason
+from lionstate.migration.admission import Judged, admit, block
+from lionstate.migration.backfill import copy_chunk, remove_shadow_chunk
+from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, allowed_seconds, cut_chunk
+from lionstate.migration.control import Controls
+from lionstate.migration.cutover import STICKY_HOLDS, Mark, cut_over, hold, note_miss, prepare_fence
+from lionstate.migration.memory import Memory
+from lionstate.migration.port import MigrationStore, bound
+from lionstate.migration.report import Stage, StageOutcome, StepTally, StopReason
+from lionstate.migration.verification import Proof, judge
+from lionstate.progression.phases import Phase, new_generation
+from lionstate.progression.storage_state import StorageState, get_state
+
+__all__ = ["Turn", "Worker"]
+
+_TEXT_TRIES = 3
+_WAIT_DETAILS: Final = {
+    HeldReason.FOREIGN_WRITER: "another program seems to write sessions of this store",
+    HeldReason.FENCE_MISSING: "the fence was removed: install it again or turn it off",
+}
+
+
+class Turn(Enum):
+    """What comes after one advance: the same progression again, or another one."""
+
+    AGAIN = "again"
+    LEAVE = "leave"
+
+
+def _look(conn: Connection, /, progression_id: str) -> tuple[bool, StorageState | None]:
+    exists = bool(dialect_of(conn).existing_progressions(conn, [progression_id]))
+    return exists, get_state(conn, progression_id)
+
+
+def _look_at_value(conn: Connection, /, progression_id: str) -> tuple[ParentValue | None, StorageState | None]:
+    return dialect_of(conn).collection_of(conn, progression_id), get_state(conn, progression_id)
+
+
+class Worker:
+    """Does the stages of one step within its caps.
+
+    Attributes:
+        caps: Of this step.
+        unfinished: Something was left although nothing holds it: its text kept changing, or a cutover was over
+            its time budget.
+        last: Phase and reason at which the last progression was left.
+    """
+
+    def __init__(
+        self,
+        store: MigrationStore,
+        memory: Memory,
+        caps: Caps,
+        controls: Controls,
+        *,
+        actor: str,
+        waits: Callable[[], Awaitable[HeldReason | None]],
+    ) -> None:
+        """Prepare; ``waits`` tells why no cutover may happen now."""
+        self._store = store
+        self._memory = memory
+        self.caps = caps
+        self._controls = controls
+        self._actor = actor
+        self._waits = waits
+        self._began = time.monotonic()
+        self._stages = 0
+        self.tally = StepTally()
+        self.unfinished = False
+        self.last: StopReason | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the step began."""
+        return time.monotonic() - self._began
+
+    @property
+    def over_time(self) -> bool:
+        """Whether the time cap is hit; never before the first stage, so that every step comes further."""
+        return self._stages > 0 and self.seconds >= self.caps.max_seconds
+
+    async def stage(self, name: str, progression_id: str, script: Callable[[Connection], Any]) -> Any:
+        """Run one short transaction as a maintenance ticket."""
+        self._stages += 1
+        return await self._store.maintain(
+            f"progression_migrate.{name}", script, progressions=[progression_id] if progression_id else ()
+        )
+
+    async def housekeep(self, name: str, script: Callable[[Connection], Any]) -> None:
+        """Run a short transaction that is no progress of a progression."""
+        await self._store.maintain(f"progression_migrate.{name}", script)
+
+    async def advance(self, progression_id: str) -> Turn | StopReason:
+        """Do the next stage of one progression, several chunks of it when it is being copied."""
+        if self.over_time:
+            return StopReason.CAP_SECONDS
+        exists, state = await self._store.read(bound(_look, progression_id))
+        self.last = None
+        if not exists:
+            self._memory.forget(progression_id)
+            return Turn.LEAVE
+        if state is None or state.phase is Phase.JSON:
+            return await self._before_admission(progression_id, state)
+        if state.phase is Phase.DUAL:
+            if state.held_reason in STICKY_HOLDS:
+                return self._held(HeldReason(state.held_reason))
+            if state.source_count is not None and state.backfill_next < state.source_count:
+                return await self._copy(state)
+            return await self._finish(state)
+        self._memory.forget(progression_id)
+        self.last = StopReason.DONE if state.phase is Phase.ITEMS else StopReason.BLOCKED
+        return Turn.LEAVE
+
+    def _held(self, reason: HeldReason) -> Turn:
+        self.tally.held[reason.value] += 1
+        self.last = StopReason.HELD
+        return Turn.LEAVE
+
+    def _common(self, stage: Stage, progression_id: str) -> Turn | StopReason | None:
+        """The outcomes that every stage shares; None for the others."""
+        if stage.outcome is StageOutcome.PAUSED:
+            return StopReason.PAUSED
+        if stage.outcome is StageOutcome.MOVED:
+            self.tally.lost_races += 1
+            return Turn.AGAIN
+        if stage.outcome is StageOutcome.TEXT_CHANGED:
+            self.tally.text_retries += 1
+            return Turn.AGAIN
+        if stage.outcome is StageOutcome.BLOCKED:
+            assert stage.code is not None
+            self.tally.blocked[stage.code.value] += 1
+            self._memory.forget(progression_id)
+            self.last = StopReason.BLOCKED
+            return Turn.LEAVE
+        return None
+
+    async def _before_admission(self, progression_id: str, state: StorageState | None) -> Turn | StopReason:
+        if state is not None and state.shadow_rows:
+            script = bound(remove_shadow_chunk, progression_id, generation=state.generation, now=time.time())
+            stage: Stage = await self.stage("remove", progression_id, script)
+            self.tally.removed_items += stage.count
+            return self._common(stage, progression_id) or Turn.AGAIN
+        if state is not None and state.held_reason is not None:
+            return self._held(HeldReason(state.held_reason))
+        for _ in range(_TEXT_TRIES):
+            found, seen = await self._store.read(bound(_look_at_value, progression_id))
+            if found is None or (seen is None) != (state is None):
+                return Turn.AGAIN
+            stage = await self._admit(progression_id, found, seen)
+            if stage.outcome is not StageOutcome.TEXT_CHANGED:
+                return self._common(stage, progression_id) or Turn.AGAIN
+            self.tally.text_retries += 1
+        return self._left()
+
+    async def _admit(self, progression_id: str, found: ParentValue, seen: StorageState | None) -> Stage:
+        verdict = await judge(found.value)
+        generation = new_generation()
+        before = None if seen is None else seen.generation
+        judged = Judged(progression_id, found.value, found.version, before, verdict)
+        script = bound(admit, judged, generation=generation, actor=self._actor, now=time.time())
+        stage: Stage = await self.stage("admit", progression_id, script)
+        if stage.outcome is StageOutcome.ADMITTED:
+            self.tally.admitted += 1
+            self.tally.admitted_items += stage.count
+            if stage.count == verdict.count:
+                self._memory.sources.keep(progression_id, generation, verdict.ids)
+        return stage
+
+    def _left(self) -> Turn:
+        self.unfinished = True
+        self.last = StopReason.BUSY
+        return Turn.LEAVE
+
+    async def _copy(self, state: StorageState) -> Turn | StopReason:
+        pid = state.progression_id
+        ids = self._memory.sources.get(pid, state.generation)
+        if ids is None:
+            parsed = await self._parse(pid, state.generation)
+            if not isinstance(parsed, list):
+                return parsed
+            ids = parsed
+        assert state.source_count is not None
+        cursor = state.backfill_next
+        while cursor < state.source_count:
+            if self.over_time:
+                return StopReason.CAP_SECONDS
+            chunk, size, stop = self._next_chunk(ids, cursor, state.source_count)
+            if stop is not None:
+                return stop
+            began = time.monotonic()
+            script = bound(
+                copy_chunk,
+                pid,
+                generation=state.generation,
+                cursor=cursor,
+                ids=chunk,
+                size_bytes=size,
+                transactions=lambda: self._store.explicit_transactions,
+                actor=self._actor,
+                now=time.time(),
+            )
+            stage: Stage = await self.stage("chunk", pid, script)
+            common = self._common(stage, pid)
+            if common is not None:
+                return common
+            self._count_chunk(pid, stage, time.monotonic() - began)
+            cursor += stage.count
+        return Turn.AGAIN
+
+    def _next_chunk(self, ids: Sequence[str], cursor: int, stop: int) -> tuple[list[str], int, StopReason | None]:
+        items = self.caps.max_items - self.tally.items
+        size = self.caps.max_bytes - self.tally.size_bytes
+        if items <= 0:
+            return [], 0, StopReason.CAP_ITEMS
+        if size <= 0:
+            return [], 0, StopReason.CAP_BYTES
+        chunk, taken = cut_chunk(
+            ids,
+            cursor,
+            stop,
+            max_items=min(CHUNK_ITEMS, items),
+            max_bytes=min(CHUNK_BYTES, size),
+            at_least_one=self.tally.items == 0 or size >= CHUNK_BYTES,
+        )
+        return chunk, taken, None if chunk else StopReason.CAP_BYTES
+
+    def _count_chunk(self, progression_id: str, stage: Stage, seconds: float) -> None:
+        self.tally.chunks += 1
+        self.tally.items += stage.count
+        self.tally.size_bytes += stage.size_bytes
+        self.tally.chunk_seconds += seconds
+        self._memory.note_mark(progression_id, Mark(stage.mark, stage.transactions))
+
+    async def _parse(self, progression_id: str, generation: int) -> list[str] | Turn | StopReason:
+        """Parse the value for the chunks of this generation; a value of another length was written by others."""
+        for _ in range(_TEXT_TRIES):
+            found, state = await self._store.read(bound(_look_at_value, progression_id))
+            if found is None or state is None or state.generation != generation or state.phase is not Phase.DUAL:
+                return Turn.AGAIN
+            self._memory.parses += 1
+            verdict = await judge(found.value)
+            code = verdict.code_for(self._store.dialect.capabilities.max_migratable_id_bytes)
+            if code is None and verdict.count == state.next_ordinal:
+                self._memory.sources.keep(progression_id, generation, verdict.ids)
+                return verdict.ids
+            judged = Judged(progression_id, found.value, found.version, generation, verdict)
+            stage = await self._block(judged, code or BlockedCode.FOREIGN_WRITE, state, {"json_count": verdict.count})
+            if stage.outcome is not StageOutcome.TEXT_CHANGED:
+                return self._common(stage, progression_id) or Turn.AGAIN
+            self.tally.text_retries += 1
+        return self._left()
+
+    async def _block(self, judged: Judged, code: BlockedCode, state: StorageState, details: dict[str, Any]) -> Stage:
+        script = bound(
+            block,
+            judged,
+            code,
+            next_ordinal=state.next_ordinal,
+            details=details,
+            actor=self._actor,
+            now=time.time(),
+        )
+        stage: Stage = await self.stage("block", judged.progression_id, script)
+        return stage
+
+    async def _finish(self, state: StorageState) -> Turn | StopReason:
+        """Prove both representations equal outside the lock, then flip under it."""
+        pid = state.progression_id
+        waits = await self._waits()
+        if waits is not None:
+            return await self._hold(state, waits, _WAIT_DETAILS[waits])
+        for _ in range(_TEXT_TRIES):
+            began = time.monotonic()
+            proof = await self._memory.prover.prove(pid, give_up=self._began + self.caps.max_seconds)
+            self.tally.proof_seconds += time.monotonic() - began
+            if proof is None:
+                self._stages += 1
+                return Turn.AGAIN
+            self.tally.verified["match" if proof.code is None else "mismatch"] += 1
+            stage = await self._conclude(state, proof)
+            if stage.outcome is StageOutcome.HELD:
+                return self._held(stage.held or HeldReason.OPERATOR)
+            if stage.outcome is StageOutcome.CUT_OVER:
+                self.tally.cut_over += 1
+                self.tally.cutover_lock_seconds = max(self.tally.cutover_lock_seconds, stage.lock_seconds)
+                self._memory.forget(pid)
+                self.last = StopReason.DONE
+                return Turn.LEAVE
+            if stage.outcome is StageOutcome.MISSED:
+                return self._left()
+            if stage.outcome is not StageOutcome.TEXT_CHANGED:
+                return self._common(stage, pid) or Turn.LEAVE
+            self.tally.text_retries += 1
+        return self._left()
+
+    async def _conclude(self, state: StorageState, proof: Proof) -> Stage:
+        if proof.code is not None:
+            return await self._block(proof.judged, proof.code, proof.state, proof.details)
+        allowed = allowed_seconds(proof.count, self._controls.verify_seconds)
+        if proof.facts.read_seconds > allowed:
+            return await self._miss(proof, allowed)
+        stage = await self._cut_over(proof)
+        if stage.outcome is StageOutcome.HELD and stage.held is HeldReason.FENCE_MISSING:
+            fence = bound(prepare_fence, actor=self._actor, now=time.time())
+            if await self.stage("fence", "", fence):
+                return await self._cut_over(proof)
+            return await self._note_hold(state, HeldReason.FENCE_MISSING, _WAIT_DETAILS[HeldReason.FENCE_MISSING])
+        return stage
+
+    async def _cut_over(self, proof: Proof) -> Stage:
+        pid = proof.judged.progression_id
+        script = bound(
+            cut_over,
+            proof,
+            mark=self._memory.marks.get(pid),
+            transactions=lambda: self._store.explicit_transactions,
+            actor=self._actor,
+            now=time.time(),
+        )
+        stage: Stage = await self.stage("cutover", pid, script)
+        return stage
+
+    async def _miss(self, proof: Proof, allowed: float) -> Stage:
+        script = bound(
+            note_miss,
+            proof.judged.progression_id,
+            generation=proof.state.generation,
+            seconds=proof.facts.read_seconds,
+            allowed_seconds=allowed,
+            count=proof.count,
+            actor=self._actor,
+            now=time.time(),
+        )
+        stage: Stage = await self.stage("hold", proof.judged.progression_id, script)
+        return stage
+
+    async def _note_hold(self, state: StorageState, reason: HeldReason, detail: str) -> Stage:
+        script = bound(
+            hold,
+            state.progression_id,
+            reason,
+            generation=state.generation,
+            detail=detail,
+            actor=self._actor,
+            now=time.time(),
+        )
+        stage: Stage = await self.stage("hold", state.progression_id, script)
+        return stage
+
+    async def _hold(self, state: StorageState, reason: HeldReason, detail: str) -> Turn | StopReason:
+        stage = await self._note_hold(state, reason, detail)
+        if stage.outcome is StageOutcome.HELD:
+            return self._held(reason)
+        return self._common(stage, state.progression_id) or Turn.LEAVE

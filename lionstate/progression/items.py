@@ -1,0 +1,119 @@
+"""The statements on item rows: pages, counts, removal, wholesale insertion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from sqlalchemy import BigInteger, Connection, bindparam, delete, func, select
+
+from lionstate.dialects import Statement, dialect_of
+from lionstate.progression.digest import slices
+from lionstate.schema.own import progression_items
+
+__all__ = [
+    "COUNT",
+    "MAX_ORDINAL",
+    "PAGE",
+    "PAGE_BACK",
+    "PAGE_ROWS",
+    "Item",
+    "count_items",
+    "delete_items",
+    "delete_items_chunk",
+    "ends",
+    "insert_all",
+    "page",
+    "pages",
+]
+
+Item: TypeAlias = tuple[int, str]
+
+MAX_ORDINAL: Final = 2**63 - 1
+PAGE_ROWS: Final = 5_000
+
+_c = progression_items.c
+_in_range = (
+    select(_c.ordinal, _c.message_id)
+    .where(_c.progression_id == bindparam("pid"))
+    .where(_c.ordinal > bindparam("after", type_=BigInteger))
+    .where(_c.ordinal < bindparam("before", type_=BigInteger))
+    .limit(bindparam("count"))
+)
+PAGE: Final = Statement(_in_range.order_by(_c.ordinal))
+PAGE_BACK: Final = Statement(_in_range.order_by(_c.ordinal.desc()))
+# A range, not a bare count: so the primary key serves it (decision 5).
+COUNT: Final = Statement(
+    select(func.count())
+    .select_from(progression_items)
+    .where(_c.progression_id == bindparam("pid"))
+    .where(_c.ordinal >= bindparam("first", type_=BigInteger))
+)
+_DELETE = Statement(delete(progression_items).where(_c.progression_id == bindparam("pid")))
+_DELETE_UP_TO = Statement(
+    delete(progression_items)
+    .where(_c.progression_id == bindparam("pid"))
+    .where(_c.ordinal <= bindparam("last", type_=BigInteger))
+)
+
+
+def page(
+    conn: Connection,
+    /,
+    progression_id: str,
+    *,
+    after: int = -1,
+    before: int = MAX_ORDINAL,
+    limit: int,
+    newest_first: bool = False,
+) -> list[Item]:
+    """Item rows between two exclusive bounds. Cost: one primary-key range scan of ``limit`` rows."""
+    statement = PAGE_BACK if newest_first else PAGE
+    rows = statement.rows(conn, {"pid": progression_id, "after": after, "before": before, "count": limit})
+    return [(row[0], row[1]) for row in rows]
+
+
+def pages(conn: Connection, /, progression_id: str, *, after: int = -1) -> Iterator[list[Item]]:
+    """All item rows in pages of 5,000, ascending; on PostgreSQL the event loop runs between two of them."""
+    while rows := page(conn, progression_id, after=after, limit=PAGE_ROWS):
+        yield rows
+        if len(rows) < PAGE_ROWS:
+            return
+        after = rows[-1][0]
+
+
+def ends(conn: Connection, /, progression_id: str, *, first: int) -> tuple[int, int] | None:
+    """First and last ordinal at or above ``first``; None when there is no row. Cost: two seeks."""
+    lowest = page(conn, progression_id, after=first - 1, limit=1)
+    if not lowest:
+        return None
+    highest = page(conn, progression_id, after=first - 1, limit=1, newest_first=True)
+    return lowest[0][0], highest[0][0]
+
+
+def count_items(conn: Connection, /, progression_id: str, *, first: int = 0) -> int:
+    """Item rows at or above an ordinal. Cost: one primary-key range, whatever share of the table it is."""
+    dialect_of(conn).prefer_indexes(conn)
+    return int(COUNT.rows(conn, {"pid": progression_id, "first": first})[0][0])
+
+
+def insert_all(conn: Connection, /, progression_id: str, ids: Sequence[str]) -> None:
+    """Insert a whole collection at ordinals 0 to n-1, in slices of 5,000; a row that is there already raises."""
+    dialect = dialect_of(conn)
+    ordinal = 0
+    for batch in slices(ids, PAGE_ROWS):
+        dialect.insert_items(conn, [(progression_id, ordinal + place, mid) for place, mid in enumerate(batch)])
+        ordinal += len(batch)
+
+
+def delete_items(conn: Connection, /, progression_id: str) -> None:
+    """Delete all item rows of a progression that the caller has locked. Cost: linear in them."""
+    _DELETE.run(conn, {"pid": progression_id})
+
+
+def delete_items_chunk(conn: Connection, /, progression_id: str, *, limit: int) -> int:
+    """Delete at most ``limit`` item rows, lowest ordinals first; return how many. Cost: linear in ``limit``."""
+    rows = page(conn, progression_id, limit=limit)
+    if not rows:
+        return 0
+    return _DELETE_UP_TO.run(conn, {"pid": progression_id, "last": rows[-1][0]})

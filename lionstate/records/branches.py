@@ -1,0 +1,156 @@
+"""Branches and the messages on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, select, update
+
+from lionstate.dialects import dialect_of
+from lionstate.engine import Continued, Deferred
+from lionstate.errors import InvalidInputError
+from lionstate.progression.reads import get_progression
+from lionstate.records.messages import decoded_by_id, message_pages, size_of, usable_ids
+from lionstate.records.tombstones import fill_progression, refuse_deleted
+from lionstate.records.values import CheckedRow, checked_row
+from lionstate.schema.conversation import branches
+
+__all__ = [
+    "checked_branch",
+    "checked_changes",
+    "create_branch",
+    "get_branch",
+    "get_branch_messages",
+    "list_branches",
+    "repair_branch_progression",
+    "update_branch",
+]
+
+_GIVEN: Final = tuple(column.name for column in branches.columns)
+_WRITABLE: Final = (
+    "name",
+    "user",
+    "node_metadata",
+    "system_msg_id",
+    "model",
+    "provider",
+    "agent_name",
+    "status",
+    "started_at",
+    "ended_at",
+)
+
+
+def checked_branch(branch: Mapping[str, Any]) -> CheckedRow:
+    """Check a branch that is to be created.
+
+    Raises:
+        InvalidInputError: ``id``, ``session_id`` or ``progression_id`` is missing, or a value has no stored form.
+    """
+    if isinstance(branch, CheckedRow):
+        return branch
+    return checked_row("branch", branches, _GIVEN, branch, required=("id", "session_id", "progression_id"))
+
+
+def create_branch(conn: Connection, /, branch: Mapping[str, Any]) -> None:
+    """Create a branch; an existing id is left untouched.
+
+    Contract: ADR-0055 D1; reference §2.1; design decision 18.
+    """
+    row = {"node_metadata": None, **checked_branch(branch)}
+    if row.get("created_at") is None:
+        row["created_at"] = time.time()
+    refuse_deleted(conn, row["progression_id"])
+    conn.execute(dialect_of(conn).insert_ignore(branches).values(row))
+
+
+def get_branch(conn: Connection, /, branch_id: str) -> dict[str, Any] | None:
+    """One branch; None if it is missing.
+
+    Contract: ADR-0055 D1.
+    """
+    row = conn.execute(select(branches).where(branches.c.id == branch_id)).mappings().first()
+    return None if row is None else dict(row)
+
+
+def list_branches(conn: Connection, /, session_id: str) -> list[dict[str, Any]]:
+    """The branches of a session, oldest first.
+
+    Contract: ADR-0055 D1.
+    """
+    query = select(branches).where(branches.c.session_id == session_id)
+    return [dict(row) for row in conn.execute(query.order_by(branches.c.created_at, branches.c.id)).mappings()]
+
+
+def checked_changes(fields: Mapping[str, Any]) -> CheckedRow:
+    """Check the columns that ``update_branch`` is to write.
+
+    Raises:
+        InvalidInputError: A column does not exist, is not writable, or a value has no stored form.
+    """
+    if isinstance(fields, CheckedRow):
+        return fields
+    unknown = sorted(fields.keys() - set(_WRITABLE))
+    if unknown:
+        raise InvalidInputError(f"a branch has no writable column {', '.join(map(ascii, unknown))}")
+    return checked_row("branch", branches, _WRITABLE, fields)
+
+
+def update_branch(conn: Connection, /, branch_id: str, **fields: Any) -> None:
+    """Write columns of a branch; no columns and a missing branch are no-ops.
+
+    Contract: reference §2.1.
+    """
+    changes = checked_changes(fields)
+    if changes:
+        conn.execute(update(branches).where(branches.c.id == branch_id).values(changes))
+
+
+def repair_branch_progression(conn: Connection, /, branch_id: str, new: str) -> str | None:
+    """Fill a missing ``progression_id``; return the one in effect, None if the branch is missing.
+
+    Contract: reference §2.1; design decision 18.
+    """
+    return fill_progression(conn, branches, branch_id, new)
+
+
+def get_branch_messages(conn: Connection, /, branch_id: str) -> Deferred[list[dict[str, Any]]]:
+    """The messages of a branch in the order of its progression; ids without a row are left out.
+
+    The order comes from one snapshot, the rows from a later one: a message is missing only if it was deleted.
+
+    Raises:
+        MalformedCollectionError: The JSON value is the authority and no JSON array.
+        ProgressionBlockedError: No representation is trustworthy.
+
+    Cost: the whole history, 500 messages per query.
+    Contract: ADR-0055 D3; ADR-0117 D4; reference §2.1, §4 row 18.
+    """
+    row = conn.execute(select(branches.c.progression_id).where(branches.c.id == branch_id)).first()
+    if row is None or row[0] is None:
+        return Deferred([], _nothing)
+    order: Deferred[Any] = get_progression(conn, row[0])
+    return dataclasses.replace(order, finish=functools.partial(_then_messages, order.finish))
+
+
+def _nothing(_raw: Any) -> list[dict[str, Any]]:
+    return []
+
+
+def _then_messages(finish: Callable[[Any], Any], raw: Any) -> Continued[list[dict[str, Any]]]:
+    return Continued(functools.partial(_read_messages, ids=finish(raw)))
+
+
+def _read_messages(conn: Connection, ids: Sequence[str]) -> Deferred[list[dict[str, Any]]]:
+    usable = usable_ids(ids)
+    rows = [row for page in message_pages(conn, list(dict.fromkeys(usable))) for row in page]
+    return Deferred(rows, functools.partial(_in_order, usable), size_of(rows))
+
+
+def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
+    found = decoded_by_id(rows)
+    return [found[one] for one in ids if one in found]

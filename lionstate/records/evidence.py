@@ -1,0 +1,164 @@
+"""Artifacts and the audit trail.
+
+Contract: ADR-0055 D4.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
+
+from lionstate import audit
+from lionstate.dialects import dialect_of
+from lionstate.errors import InvalidInputError
+from lionstate.records.values import check_page, check_text, encoded_json
+from lionstate.schema.evidence import admin_events, artifacts
+from lionstate.schema.types import encode_json
+
+__all__ = [
+    "check_artifact",
+    "check_event",
+    "get_artifact",
+    "insert_admin_event",
+    "insert_artifact",
+    "list_admin_events",
+    "list_artifacts_for_invocation",
+    "list_artifacts_for_session",
+]
+
+
+def check_artifact(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and encode the parameters of ``insert_artifact``.
+
+    Raises:
+        InvalidInputError: ``kind`` or ``name`` is empty, or a value has no stored form.
+    """
+    found = dict(params)
+    for name in ("kind", "name"):
+        if not check_text(name, found[name]):
+            raise InvalidInputError(f"{name} is empty")
+    for name in ("invocation_id", "session_id", "file_path"):
+        if found.get(name) is not None:
+            check_text(name, found[name])
+    found["content"] = encoded_json("content", found["content"])
+    return found
+
+
+def _same_key(invocation_id: str | None, session_id: str | None, kind: str, name: str) -> ColumnElement[bool]:
+    """The natural key in its four shapes: an absent parent is part of it."""
+    columns = artifacts.c
+    invocation = columns.invocation_id.is_(None) if invocation_id is None else columns.invocation_id == invocation_id
+    session = columns.session_id.is_(None) if session_id is None else columns.session_id == session_id
+    return invocation & session & (columns.kind == kind) & (columns.name == name)
+
+
+def insert_artifact(
+    conn: Connection,
+    /,
+    *,
+    kind: str,
+    name: str,
+    content: Mapping[str, Any],
+    invocation_id: str | None = None,
+    session_id: str | None = None,
+    file_path: str | None = None,
+) -> str:
+    """Insert an artifact or update the one with its natural key; return the row's id.
+
+    Contract: ADR-0055 D4 (lookup, then write; a race is left to the unique indexes).
+    """
+    parents = {"invocation_id": invocation_id, "session_id": session_id}
+    given = check_artifact({"kind": kind, "name": name, "content": content, "file_path": file_path, **parents})
+    now = time.time()
+    values = {"content": given["content"], "file_path": file_path, "updated_at": now}
+    key = select(artifacts.c.id).where(_same_key(invocation_id, session_id, kind, name))
+    found = conn.execute(key).scalar()
+    if found is not None:
+        conn.execute(update(artifacts).where(artifacts.c.id == found).values(values))
+        return str(found)
+    artifact_id = uuid.uuid4().hex[:12]
+    row = {"id": artifact_id, "created_at": now, "kind": kind, "name": name, **parents, **values}
+    conn.execute(insert(artifacts).values(row))
+    return artifact_id
+
+
+def get_artifact(conn: Connection, /, artifact_id: str) -> dict[str, Any] | None:
+    """One artifact; None if it is missing.
+
+    Contract: ADR-0055 D4.
+    """
+    row = conn.execute(select(artifacts).where(artifacts.c.id == artifact_id)).mappings().first()
+    return None if row is None else dict(row)
+
+
+def _artifacts_where(conn: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:
+    query = select(artifacts).where(condition).order_by(artifacts.c.created_at, artifacts.c.id)
+    return [dict(row) for row in conn.execute(query).mappings()]
+
+
+def list_artifacts_for_invocation(conn: Connection, /, invocation_id: str) -> list[dict[str, Any]]:
+    """The artifacts of an invocation, oldest first.
+
+    Contract: ADR-0055 D4.
+    """
+    return _artifacts_where(conn, artifacts.c.invocation_id == invocation_id)
+
+
+def list_artifacts_for_session(conn: Connection, /, session_id: str) -> list[dict[str, Any]]:
+    """The artifacts of a session, oldest first.
+
+    Contract: ADR-0055 D4.
+    """
+    return _artifacts_where(conn, artifacts.c.session_id == session_id)
+
+
+def check_event(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Check and encode the parameters of ``insert_admin_event``."""
+    found = dict(params)
+    check_text("action", found["action"])
+    for name in ("target_id", "actor"):
+        if found.get(name) is not None:
+            check_text(name, found[name])
+    found["details"] = encoded_json("details", found["details"])
+    return found
+
+
+def insert_admin_event(
+    conn: Connection,
+    /,
+    *,
+    action: str,
+    details: Mapping[str, Any],
+    target_id: str | None = None,
+    actor: str = "admin",
+) -> str:
+    """Insert one event of the audit trail; return its id.
+
+    Contract: ADR-0055 D1.
+    """
+    given = check_event({"action": action, "details": details, "target_id": target_id, "actor": actor})
+    return audit.insert_admin_event(conn, **given)
+
+
+def list_admin_events(
+    conn: Connection, /, *, action: str | None = None, target_id: str | None = None, limit: int = 100
+) -> list[dict[str, Any]]:
+    """Events, newest first; ``target_id`` also finds events whose details hold the id as a JSON text.
+
+    Cost: with a ``target_id`` the whole table.
+    Contract: ADR-0055 D1; reference §2.6, §4 rows 15 and 16.
+    """
+    check_page(limit)
+    query = select(admin_events).order_by(admin_events.c.created_at.desc(), admin_events.c.id.desc()).limit(limit)
+    params: dict[str, Any] = {}
+    if action is not None:
+        query = query.where(admin_events.c.action == action)
+    if target_id is not None:
+        named = dialect_of(conn).text_within(admin_events.c.details, "quoted")
+        query = query.where(or_(admin_events.c.target_id == target_id, named))
+        params["quoted"] = encode_json(target_id)
+    return [dict(row) for row in conn.execute(query, params).mappings()]

@@ -1,0 +1,301 @@
+"""The way a message gets into the store: its row, its places in progressions, the activity of its session.
+
+Contract: ADR-0055 D1, D3; ADR-0117 D2; design §2.2, decision 29.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from lionstate.dialects import dialect_of
+from lionstate.engine import Refused, Reply
+from lionstate.errors import InvalidInputError, StateError
+from lionstate.progression.append import Appender
+from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
+from lionstate.records.message_types import UNKNOWN_CLASS, class_ids
+from lionstate.records.messages import MessageRow, checked_message
+from lionstate.records.values import check_text, finite_number
+
+__all__ = [
+    "Recording",
+    "checked_record",
+    "insert_message",
+    "insert_message_many",
+    "insert_messages",
+    "insert_messages_many",
+    "message_of",
+    "record_many",
+    "record_message",
+    "recording_of",
+    "several_of",
+]
+
+_IDS = ("session_id", "branch_progression_id", "session_progression_id", "system_branch_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one call records; all of it or nothing.
+
+    Attributes:
+        messages: Checked, in order.
+        progressions: Each gets all messages at its end, the ones it has already excepted.
+        session: Whose activity moves forward.
+        activity_at: To which time; None is now.
+        system: A branch and the message that becomes its system message.
+    """
+
+    messages: Sequence[MessageRow]
+    progressions: Sequence[str] = ()
+    session: str | None = None
+    activity_at: float | None = None
+    system: tuple[str, str] | None = None
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every append that it asks for."""
+        return [(progression, message.id) for progression in self.progressions for message in self.messages]
+
+    def keys(self) -> set[str]:
+        """What it touches, as the planner names it."""
+        found = {f"p:{progression}" for progression in self.progressions}
+        found.update(f"m:{message.id}" for message in self.messages)
+        if self.session is not None:
+            found.add(f"s:{self.session}")
+        if self.system is not None:
+            found.add(f"b:{self.system[0]}")
+        return found
+
+
+class _Rows:
+    """What the accepted calls of a batch write beside their appends, merged to one row each."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._messages: dict[str, MessageRow] = {}
+        self._created: dict[str, float] = {}
+        self._activity: dict[str, float] = {}
+        self._system: dict[str, str] = {}
+
+    def add(self, recording: Recording) -> None:
+        for message in recording.messages:
+            # Last content, first creation time: what one call after the other would leave.
+            self._created.setdefault(message.id, message.values["created_at"])
+            self._messages[message.id] = message
+        if recording.session is not None:
+            at = self._now if recording.activity_at is None else recording.activity_at
+            self._activity[recording.session] = max(at, self._activity.get(recording.session, at))
+        if recording.system is not None:
+            self._system[recording.system[0]] = recording.system[1]
+
+    def write_messages(self, conn: Connection, known: Mapping[str, int]) -> dict[str, int]:
+        """Upsert in id order, so that two transactions never wait for each other; return class ids to learn."""
+        merged = [self._messages[found] for found in sorted(self._messages)]
+        learned = class_ids(conn, {row.lion_class for row in merged if row.lion_class is not None}, known)
+        rows = []
+        for row in merged:
+            name = row.lion_class
+            type_id = UNKNOWN_CLASS if name is None else known[name] if name in known else learned[name]
+            rows.append({**row.values, "created_at": self._created[row.id], "lion_class": type_id})
+        dialect_of(conn).upsert_messages(conn, rows)
+        return learned
+
+    def write_rest(self, conn: Connection) -> None:
+        dialect = dialect_of(conn)
+        dialect.touch_sessions(conn, self._activity)
+        dialect.set_system_messages(conn, self._system)
+
+
+def record(conn: Connection, recordings: Sequence[Recording], parsed: ParsedValues, /) -> list[Any]:
+    """Decide all calls under the locks of all their progressions, then write what was accepted.
+
+    Returns:
+        Per call: None (the first accepted one as ``Reply``), ``Refused``, ``NeedsParse`` or ``Later``. A call goes
+        round whole, and so does each later one that shares anything with it.
+
+    Cost: a number of statements that does not depend on the number of calls (on SQLite executions of as many
+    prepared statements), plus one per JSON or dual progression.
+    """
+    pairs = [pair for recording in recordings for pair in recording.pairs()]
+    appender = Appender(conn, pairs, parsed) if pairs else None
+    rows = _Rows(time.time())
+    results: list[Any] = []
+    waiting: set[str] = set()
+    for recording in recordings:
+        result = _decide(recording, appender, waiting)
+        results.append(result)
+        if result is None:
+            rows.add(recording)
+        elif not isinstance(result, Refused):
+            waiting |= recording.keys()
+    if None not in results:
+        return results
+    learned = rows.write_messages(conn, parsed.class_ids)
+    effects: list[Callable[[], None]] = []
+    if appender is not None:
+        effects.append(appender.write())
+    rows.write_rest(conn)
+
+    def apply() -> None:
+        parsed.class_ids.update(learned)
+        for effect in effects:
+            effect()
+
+    results[results.index(None)] = Reply(None, apply)
+    return results
+
+
+def _decide(recording: Recording, appender: Appender | None, waiting: set[str]) -> Refused | NeedsParse | Later | None:
+    if waiting and not waiting.isdisjoint(recording.keys()):
+        return Later()
+    if appender is None:
+        return None
+    pairs = recording.pairs()
+    for pair in pairs:
+        obstacle = appender.obstacle(*pair)
+        if isinstance(obstacle, StateError):
+            return Refused(obstacle)
+        if obstacle is not None:
+            return obstacle
+    for pair in pairs:
+        appender.accept(*pair)
+    return None
+
+
+def _alone(conn: Connection, recording: Recording) -> None:
+    (result,) = record(conn, [recording], ParsedValues(inline_bytes=None))
+    if isinstance(result, Refused):
+        raise result.error
+
+
+def checked_record(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the parameters of ``record_message``, ``insert_message`` or ``insert_messages`` and encode the messages.
+
+    Raises:
+        InvalidInputError: Before anything is written.
+
+    Cost: linear in the content; nothing for a message that is checked already.
+    """
+    found = dict(params)
+    if "msg" in found:
+        found["msg"] = checked_message(found["msg"])
+    if "msgs" in found:
+        found["msgs"] = [checked_message(msg) for msg in _several("msgs", found["msgs"])]
+    if "progression_ids" in found:
+        ids = _several("progression_ids", found["progression_ids"])
+        found["progression_ids"] = [check_text("progression_ids", one) for one in ids]
+    for name in _IDS:
+        if found.get(name) is not None:
+            check_text(name, found[name])
+    if found.get("activity_at") is not None:
+        found["activity_at"] = finite_number("activity_at", found["activity_at"])
+    return found
+
+
+def _several(name: str, value: object) -> Iterable[Any]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidInputError(f"{name} must be a list, not {type(value).__name__}")
+    return value
+
+
+def recording_of(call: Mapping[str, Any]) -> Recording:
+    """What a checked call of ``record_message`` records."""
+    message = call["msg"]
+    branch = call.get("system_branch_id")
+    progressions = (call.get("branch_progression_id"), call.get("session_progression_id"))
+    return Recording(
+        (message,),
+        tuple(dict.fromkeys(found for found in progressions if found is not None)),
+        call["session_id"],
+        call.get("activity_at"),
+        None if branch is None else (branch, message.id),
+    )
+
+
+def record_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
+    """The fold of ``record_message``."""
+    return record(conn, [recording_of(call) for call in calls], parsed)
+
+
+def record_message(
+    conn: Connection,
+    /,
+    msg: Mapping[str, Any],
+    session_id: str,
+    branch_progression_id: str | None = None,
+    session_progression_id: str | None = None,
+    system_branch_id: str | None = None,
+    system_branch_update_before_activity: bool = False,
+    activity_at: float | None = None,
+) -> None:
+    """Store a message, append it to its branch and its session, move the session's activity forward.
+
+    Contract: ADR-0055 D1, D3; ADR-0117 D2; design decision 29.
+    """
+    call = {
+        "msg": msg,
+        "session_id": session_id,
+        "branch_progression_id": branch_progression_id,
+        "session_progression_id": session_progression_id,
+        "system_branch_id": system_branch_id,
+        "activity_at": activity_at,
+    }
+    _alone(conn, recording_of(checked_record(call)))
+
+
+def message_of(call: Mapping[str, Any]) -> Recording:
+    """What a checked call of ``insert_message`` records."""
+    return Recording((call["msg"],))
+
+
+def insert_message_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
+    """The fold of ``insert_message``."""
+    return record(conn, [message_of(call) for call in calls], parsed)
+
+
+def insert_message(conn: Connection, /, msg: Mapping[str, Any]) -> None:
+    """Store a message; the same id again overwrites everything but ``created_at``.
+
+    Contract: ADR-0055 D1; reference §2.1.
+    """
+    _alone(conn, message_of(checked_record({"msg": msg})))
+
+
+def several_of(call: Mapping[str, Any]) -> Recording:
+    """What a checked call of ``insert_messages`` records; nothing at all for no messages."""
+    rows = call["msgs"]
+    if not rows:
+        return Recording(())
+    progressions = tuple(dict.fromkeys(call.get("progression_ids") or ()))
+    return Recording(rows, progressions, call.get("session_id"), call.get("activity_at"))
+
+
+def insert_messages_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
+    """The fold of ``insert_messages``."""
+    return record(conn, [several_of(call) for call in calls], parsed)
+
+
+def insert_messages(
+    conn: Connection,
+    /,
+    msgs: Sequence[Mapping[str, Any]],
+    *,
+    progression_ids: Sequence[str] = (),
+    session_id: str | None = None,
+    activity_at: float | None = None,
+) -> None:
+    """Store messages, append them in order to each progression, move the session's activity forward.
+
+    Contract: ADR-0055 D1, D3; reference §2.1.
+    """
+    call = {
+        "msgs": msgs,
+        "progression_ids": progression_ids,
+        "session_id": session_id,
+        "activity_at": activity_at,
+    }
+    _alone(conn, several_of(checked_record(call)))

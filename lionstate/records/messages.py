@@ -1,0 +1,229 @@
+"""Messages: what a row is, how it is checked before a transaction, how it is read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Select, Text, cast, select
+
+from lionstate.dialects import dialect_of
+from lionstate.dialects.statement import compiled_once
+from lionstate.engine import Deferred
+from lionstate.errors import InvalidInputError
+from lionstate.records.values import check_text, encoded_json, finite_number
+from lionstate.schema.conversation import message_types, messages
+from lionstate.schema.types import RawJson, decode_json
+
+__all__ = [
+    "MessageRow",
+    "checked_message",
+    "decoded_by_id",
+    "get_message",
+    "get_messages",
+    "message_pages",
+    "messages_by_id",
+    "size_of",
+    "usable_ids",
+]
+
+_PAGE = 500
+# Above this the values are decoded in a worker thread. They are many small ones, between which the interpreter lock
+# changes hands, so a child process is never worth it.
+_MOST_SIZE = 8 * 1024 * 1024
+_TEXTS = ("sender", "recipient", "channel")
+_OTHERS = ("id", "created_at", "embedding", *_TEXTS, "role", "lion_class")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A checked message.
+
+    Attributes:
+        values: By column, JSON as text, without the class id.
+        lion_class: The name of its class; None is the unknown class.
+    """
+
+    values: Mapping[str, Any] = field(repr=False)
+    lion_class: str | None
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return str(self.values["id"])
+
+    @property
+    def size(self) -> int:
+        """Characters and bytes of its large values."""
+        values = self.values
+        return 256 + len(values["content"]) + len(values["node_metadata"]) + len(values["embedding"] or b"")
+
+
+def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
+    """Check and encode a message; one that is checked already comes back as it is.
+
+    Args:
+        msg: Needs ``id``, ``created_at``, ``role`` and ``content``; other keys than the columns are left alone.
+    Raises:
+        InvalidInputError: A key is missing, ``content`` is None, ``role`` is blank, a value has no stored form.
+
+    Cost: linear in the content.
+    Contract: reference §2.1 (``insert_message``).
+    """
+    if isinstance(msg, MessageRow):
+        return msg
+    if not isinstance(msg, Mapping):
+        raise InvalidInputError(f"a message must be a mapping, not {type(msg).__name__}")
+    missing = [name for name in ("id", "created_at", "role", "content") if name not in msg]
+    if missing:
+        raise InvalidInputError(f"the message needs {', '.join(missing)}")
+    content, role = msg["content"], msg["role"]
+    if content is None or (isinstance(content, RawJson) and content.text.strip() == "null"):
+        raise InvalidInputError("the message's content is None")
+    if not isinstance(role, str) or not role.strip():
+        raise InvalidInputError("the message's role is blank or not text")
+    metadata = msg.get("node_metadata")
+    values: dict[str, Any] = {
+        "id": check_text("id", msg["id"]),
+        "created_at": finite_number("created_at", msg["created_at"]),
+        "node_metadata": encoded_json("node_metadata", metadata).text,
+        "content": encoded_json("content", content).text,
+        "embedding": _packed(msg.get("embedding")),
+        "role": check_text("role", role),
+    }
+    for name in _TEXTS:
+        value = msg.get(name)
+        values[name] = None if value is None else check_text(name, value)
+    return MessageRow(values, _class_of(metadata))
+
+
+def _class_of(metadata: object) -> str | None:
+    if isinstance(metadata, RawJson):
+        metadata = decode_json(metadata.text)
+    name = metadata.get("lion_class") if isinstance(metadata, Mapping) else None
+    return check_text("lion_class", name) if isinstance(name, str) and name else None
+
+
+def _packed(embedding: object) -> bytes | None:
+    """Little-endian float32 of a list of numbers; packed bytes (base64 text on the wire) stay as they are."""
+    if embedding is None:
+        return None
+    if isinstance(embedding, str):
+        try:
+            embedding = base64.b64decode(embedding, validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidInputError("the embedding is text and not base64") from None
+    if isinstance(embedding, (bytes, bytearray, memoryview)):
+        packed = bytes(embedding)
+        if len(packed) % 4:
+            raise InvalidInputError("the packed embedding is not a whole number of float32 values")
+        if not all(map(math.isfinite, _unpacked(packed) or ())):
+            raise InvalidInputError("the embedding must be finite")
+        return packed
+    if not isinstance(embedding, (list, tuple)):
+        raise InvalidInputError(f"the embedding must be a list of numbers or bytes, not {type(embedding).__name__}")
+    numbers = [finite_number("embedding", value) for value in embedding]
+    try:
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    except OverflowError:
+        raise InvalidInputError("the embedding holds a number beyond float32") from None
+
+
+def _unpacked(stored: bytes | None) -> list[float] | None:
+    if stored is None:
+        return None
+    whole = len(stored) - len(stored) % 4
+    return list(struct.unpack(f"<{whole // 4}f", stored[:whole]))
+
+
+_MESSAGES_FOR: dict[str, Select[Any]] = {}
+
+
+def messages_by_id(conn: Connection, /) -> Select[Any]:
+    """The query of whole messages by a set of ids (bind ``ids``); JSON as text, for a decoder outside."""
+    dialect = dialect_of(conn)
+    name = dialect.capabilities.name
+    if name not in _MESSAGES_FOR:
+        _MESSAGES_FOR[name] = (
+            select(
+                *(messages.c[column] for column in _OTHERS),
+                cast(messages.c.node_metadata, Text),
+                cast(messages.c.content, Text),
+                message_types.c.lion_class,
+            )
+            .select_from(messages.outerjoin(message_types, message_types.c.type_id == messages.c.lion_class))
+            .where(dialect.among(messages.c.id, "ids"))
+        )
+    return _MESSAGES_FOR[name]
+
+
+def message_pages(conn: Connection, /, ids: Sequence[str]) -> Iterator[list[Any]]:
+    """Raw rows of the messages that exist, 500 ids per query."""
+    query = compiled_once(messages_by_id(conn))
+    for start in range(0, len(ids), _PAGE):
+        yield query.rows(conn, {"ids": dialect_of(conn).bind_ids(ids[start : start + _PAGE])})
+
+
+def _decoded(row: Sequence[Any]) -> dict[str, Any]:
+    found = dict(zip(_OTHERS, row, strict=False))
+    metadata, content, lion_class = row[len(_OTHERS) :]
+    found["node_metadata"] = decode_json(metadata)
+    found["content"] = decode_json(content)
+    found["embedding"] = _unpacked(found["embedding"])
+    found["lion_class_str"] = lion_class
+    return found
+
+
+def decoded_by_id(rows: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
+    """Decode raw rows; pure, linear."""
+    return {row[0]: _decoded(row) for row in rows}
+
+
+def size_of(rows: Iterable[Sequence[Any]]) -> int:
+    """How much decoding raw rows take, to choose where it is done."""
+    total = 0
+    for row in rows:
+        total += 64 + len(row[2] or b"") + len(row[-3] or "") + len(row[-2] or "")
+    return min(total, _MOST_SIZE)
+
+
+def _only(message_id: str, rows: list[Any]) -> dict[str, Any] | None:
+    return decoded_by_id(rows).get(message_id)
+
+
+def get_message(conn: Connection, /, message_id: str) -> Deferred[dict[str, Any] | None]:
+    """One message with ``lion_class_str``; None if it is missing.
+
+    Contract: ADR-0055 D1; reference §2.1.
+    """
+    rows = [row for page in message_pages(conn, usable_ids([message_id])) for row in page]
+    return Deferred(rows, functools.partial(_only, message_id), size_of(rows))
+
+
+def get_messages(conn: Connection, /, ids: Sequence[str]) -> Deferred[dict[str, dict[str, Any]]]:
+    """Messages by id; ids without a row are left out.
+
+    Cost: one query per 500 ids.
+    Contract: ADR-0055 D1; reference §2.1.
+    """
+    if isinstance(ids, str):
+        raise InvalidInputError("ids is a sequence of message ids, not one text")
+    rows = [row for page in message_pages(conn, usable_ids(dict.fromkeys(ids))) for row in page]
+    return Deferred(rows, decoded_by_id, size_of(rows))
+
+
+def usable_ids(ids: Iterable[object]) -> list[str]:
+    """Ids that a row can have: PostgreSQL fails on others, even in a comparison."""
+    usable = []
+    for found in ids:
+        try:
+            usable.append(check_text("id", found))
+        except InvalidInputError:
+            continue
+    return usable

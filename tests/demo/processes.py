@@ -1,0 +1,91 @@
+"""The real processes of a demonstration: the daemon, writers, helpers; all ended when the demonstration ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["DaemonProcess", "free_port", "run_module", "start_module"]
+
+_START_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_module(module: str, *arguments: str, log: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start ``python -m module``; its stderr goes to ``log``."""
+    command = [sys.executable, "-m", module, *arguments]
+    if log is None:
+        return subprocess.Popen(command)
+    with log.open("ab") as out:
+        return subprocess.Popen(command, stderr=out)
+
+
+def run_module(module: str, *arguments: str) -> str:
+    """Run ``python -m module`` to its end and return what it printed."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode()
+
+
+class DaemonProcess:
+    """A ``lionstated`` of its own on a store."""
+
+    def __init__(self, url: str, folder: Path, **flags: str) -> None:
+        """Start it; ``wait_until_ready`` tells when it serves.
+
+        Args:
+            url: The store.
+            folder: For the socket and the log.
+            flags: Settings, dots as double underscores.
+        """
+        self.socket = folder / "lionstated.sock"
+        self.ops = f"127.0.0.1:{free_port()}"
+        self.log = folder / "lionstated.log"
+        given = {"database__url": url, "listen__socket": str(self.socket), "listen__ops": self.ops, **flags}
+        arguments = [
+            part for name, value in given.items() for part in (f"--{name.replace('__', '-').replace('_', '-')}", value)
+        ]
+        self.process = start_module("lionstated", *arguments, log=self.log)
+
+    @property
+    def target(self) -> str:
+        """Where a client finds it."""
+        return f"unix:{self.socket}"
+
+    def wait_until_ready(self) -> None:
+        """Wait for the socket to answer; the log is quoted when the daemon ends instead."""
+        give_up = time.monotonic() + _START_SECONDS
+        while time.monotonic() < give_up:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"lionstated ended with {self.process.returncode}:\n{self.log.read_text()}")
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(str(self.socket))
+                except OSError:
+                    time.sleep(0.05)
+                else:
+                    return
+        raise RuntimeError("lionstated did not answer in time")
+
+    def stop(self) -> int:
+        """Ask it to end and return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        """Kill it."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.wait()

@@ -1,0 +1,125 @@
+"""Plans of tail, count and membership, and the statement budget of an append (ADR-0117 D6; design decisions 5, 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Executable
+
+from lionstate.dialects import dialect_of, postgresql, sqlite
+from lionstate.progression import items
+from tests.support.backends import Backend
+from tests.support.phases import put, run
+from tests.support.statements import statements
+
+ROWS = 20_000
+
+
+async def _seed(backend: Backend) -> None:
+    """One large progression among a thousand small ones."""
+    await put(backend, "large", "items", [f"m{number:06d}" for number in range(ROWS)])
+    rows = [(f"p{number:04d}", place, f"x{place}") for number in range(1_000) for place in range(10)]
+
+    def script(conn: Connection) -> None:
+        for number in range(1_000):
+            conn.exec_driver_sql(
+                f"INSERT INTO progressions (id, created_at, collection) VALUES ('p{number:04d}', 1.0, '[]')"
+            )
+        dialect_of(conn).insert_items(conn, rows)
+
+    await run(backend.direct, script)
+
+
+async def _plan(backend: Backend, statement: Executable, params: Mapping[str, Any]) -> str:
+    found: str = await run(backend.direct, lambda conn: dialect_of(conn).explain(conn, statement, params))
+    return found
+
+
+def _uses_no_json(backend: Backend, plan: str) -> None:
+    names = backend.direct.store.dialect.capabilities.json_functions
+    assert [] == [name for name in (*names, "json_each", "jsonb_array_elements_text") if name in plan], plan
+
+
+TAIL = {"pid": "large", "after": -1, "before": items.MAX_ORDINAL, "count": 200}
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+@pytest.mark.parametrize("newest_first", [False, True])
+async def test_a_page_is_a_range_of_the_primary_key(backend: Backend, analyzed: bool, newest_first: bool) -> None:
+    await _seed(backend)
+    if analyzed:
+        await backend.execute("ANALYZE progression_items")
+    plan = await _plan(backend, (items.PAGE_BACK if newest_first else items.PAGE).statement, TAIL)
+    _is_key_range(backend, plan)
+    assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan
+
+
+def _is_key_range(backend: Backend, plan: str) -> None:
+    _uses_no_json(backend, plan)
+    if backend.is_postgresql:
+        assert "progression_items_pkey" in plan and "Seq Scan" not in plan, plan
+        assert "Index Cond: (" in plan and "ordinal >" in plan, plan
+        assert "Filter" not in plan, plan
+    else:
+        assert plan.startswith("SEARCH progression_items USING PRIMARY KEY (progression_id=? AND ordinal>"), plan
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_a_count_is_a_range_of_the_primary_key(backend: Backend, analyzed: bool) -> None:
+    await _seed(backend)
+    if analyzed:
+        await backend.execute("ANALYZE progression_items")
+
+    def script(conn: Connection) -> tuple[str, int]:
+        count = items.count_items(conn, "large")
+        return dialect_of(conn).explain(conn, items.COUNT.statement, {"pid": "large", "first": 0}), count
+
+    plan, count = await run(backend.direct, script)
+    assert ROWS == count
+    _is_key_range(backend, plan)
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_membership_seeks_the_message_index(backend: Backend, analyzed: bool) -> None:
+    """Decision 10: without statistics a join was seen to scan the whole table."""
+    await _seed(backend)
+    if analyzed:
+        await backend.execute("ANALYZE progression_items")
+    if backend.is_postgresql:
+        params = {"pids": ["large"] * 64, "mids": [f"m{number:06d}" for number in range(64)]}
+        plan = await _plan(backend, postgresql._EXISTING_ITEMS, params)
+        assert "idx_progression_items_message" in plan and "Seq Scan" not in plan, plan
+    else:
+        plan = await _plan(backend, sqlite._ITEM_EXISTS.statement, {"pid": "large", "mid": "m000007"})
+        assert "idx_progression_items_message (progression_id=? AND message_id=?)" in plan, plan
+
+
+async def test_the_orphan_probe_is_a_seek(backend: Backend) -> None:
+    await _seed(backend)
+    if backend.is_postgresql:
+        plan = await _plan(backend, postgresql._WITH_ITEMS, {"pids": ["large"] * 64})
+        assert "progression_items_pkey" in plan and "Seq Scan" not in plan, plan
+    else:
+        plan = await _plan(backend, sqlite._WITH_ITEMS.statement, {"ids": '["large"]'})
+        assert "SEARCH progression_items" in plan and "(progression_id=?)" in plan, plan
+
+
+BUDGET = {"absent": 5, "dual": 6, "items": 5, "blocked-json": 4, "blocked-items": 5}
+
+
+@pytest.mark.parametrize("shape", BUDGET)
+async def test_an_append_sends_as_many_statements_at_any_length(backend: Backend, shape: str) -> None:
+    """ADR-0117 D6: a structural gate; a duplicate sends no more than a new id."""
+    counts = []
+    for length in (0, 10, 1_000):
+        name = f"p{length}"
+        await put(backend, name, shape, [f"m{number}" for number in range(length)])
+        async with statements(backend) as sent:
+            await backend.state.append_to_progression(name, "new")
+        counts.append(len(sent))
+        async with statements(backend) as repeated:
+            await backend.state.append_to_progression(name, "new")
+        assert len(repeated) < len(sent)
+    assert [BUDGET[shape]] * 3 == counts, sent
