@@ -89,10 +89,10 @@ class Bench:
         """A store file of its own with this history."""
         key = repr(history)
         if key not in self._templates:
-            empty = self._templates.get("empty")
+            empty = self._templates.get(history.phase)
             if empty is None:
-                empty = self._templates["empty"] = self.new_path("empty")
-                await new_sqlite(empty)
+                empty = self._templates[history.phase] = self.new_path("empty")
+                await new_sqlite(empty, history.phase)
             template = self.new_path("template")
             shutil.copyfile(empty, template)
             await asyncio.to_thread(fill_sqlite, template, history)

@@ -15,6 +15,7 @@ import asyncpg
 
 from lionstate import StateDB
 from lionstate.progression.digest import digest_of
+from lionstate.schema.triggers import install_fence
 
 __all__ = ["Conversation", "History", "fill_postgresql", "fill_sqlite", "message", "new_sqlite", "plain_dsn"]
 
@@ -42,7 +43,10 @@ def message(number: int, *, prefix: str = "m") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A session with one branch; both progressions hold the same history."""
+    """A session with one branch; both progressions hold the same history.
+
+    The session is over, so that no migration is held because another program seems to write it.
+    """
 
     session: str
     branch: str
@@ -106,10 +110,17 @@ def _message_rows(name: str, ids: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 _MESSAGES = "id, created_at, node_metadata, content, sender, recipient, role, lion_class"
 
 
-async def new_sqlite(path: Path) -> None:
-    """Create an empty store file."""
-    async with StateDB(path):
-        pass
+async def _make(state: StateDB, phase: str) -> None:
+    """Create the tables, and the fence that a store with anything in ``items`` has."""
+    async with state:
+        if phase == "items":
+            async with state.transaction() as transaction:
+                await transaction.run(install_fence)
+
+
+async def new_sqlite(path: Path, phase: str) -> None:
+    """Create an empty store file for histories in this phase."""
+    await _make(StateDB(path), phase)
 
 
 def fill_sqlite(path: Path, history: History) -> None:
@@ -136,7 +147,7 @@ def fill_sqlite(path: Path, history: History) -> None:
                 )
         driver.execute(
             "INSERT INTO sessions (id, created_at, updated_at, progression_id, last_message_at, status)"
-            " VALUES (?, 1.0, 1.0, ?, 1.0, 'running')",
+            " VALUES (?, 1.0, 1.0, ?, 1.0, 'completed')",
             (conversation.session, conversation.session_progression),
         )
         driver.execute(
@@ -158,8 +169,7 @@ def plain_dsn(url: str) -> str:
 
 async def fill_postgresql(url: str, history: History) -> None:
     """Put a history into a database; its own tables are created and analyzed."""
-    async with StateDB(url=url):
-        pass
+    await _make(StateDB(url=url), history.phase)
     conn = await asyncpg.connect(plain_dsn(url))
     for name, count in history.conversations.items():
         conversation = Conversation.named(name)
@@ -183,7 +193,7 @@ async def fill_postgresql(url: str, history: History) -> None:
                     )
             await conn.execute(
                 "INSERT INTO sessions (id, created_at, updated_at, progression_id, last_message_at, status)"
-                " VALUES ($1, 1.0, 1.0, $2, 1.0, 'running')",
+                " VALUES ($1, 1.0, 1.0, $2, 1.0, 'completed')",
                 conversation.session,
                 conversation.session_progression,
             )

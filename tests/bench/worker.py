@@ -98,11 +98,12 @@ class Lionstate(Subject):
         while True:
             step = await service.step(progression_id=self.talk.branch_progression)
             steps += 1
-            if str(step.reason) not in ("cap_items", "cap_bytes", "cap_seconds", "busy"):
+            if str(step.stop_reason) not in ("cap_items", "cap_bytes", "cap_seconds", "busy"):
                 break
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         return {
-            "reason": str(step.reason),
+            "reason": str(step.stop_reason),
+            "held": {str(name): count for name, count in dict(step.held).items()},
             "steps": steps,
             "seconds": time.monotonic() - began,
             "above_idle": _memory("VmHWM") - idle,
