@@ -128,7 +128,18 @@ BACKEND ?= sqlite
 demo: $(STAMP) ## migrate a legacy store under four writing processes (BACKEND=sqlite or postgresql)
 	$(BIN)/python -m tests.demo.migration --backend $(BACKEND)
 
-# `demo-lionagi` goes here.
+# LionAGI has an environment of its own, so that its dependencies and ours never meet.
+LIONAGI_VENV  := .venv-lionagi
+LIONAGI_STAMP := $(LIONAGI_VENV)/.installed
+
+demo-lionagi: $(STAMP) $(LIONAGI_STAMP) ## migrate a store that LionAGI wrote (BACKEND=sqlite or postgresql)
+	$(BIN)/python -m tests.demo.lionagi --backend $(BACKEND) --lionagi-python $(LIONAGI_VENV)/bin/python
+
+$(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
+	$(PYTHON) -m venv $(LIONAGI_VENV)
+	$(LIONAGI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+.PHONY: demo-lionagi
 
 # The whole suite comes last, so that its closing line is the last one.
 ci: format-check lint types imports check-wheel gate cov ## what CI runs

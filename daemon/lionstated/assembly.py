@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lionstate.engine import EngineSettings
+from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
 from lionstate.queue import QueueLimits
@@ -56,12 +56,14 @@ def queue_limits(settings: Settings) -> QueueLimits:
 
 async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     """Open the store that the settings name."""
+    url = StoreURL.of(settings.store_url())
     store = await Store.open(
-        settings.store_url(),
+        url,
         engine_settings(settings),
         observer=metrics,
         limits=queue_limits(settings),
         lionagi_compatible=settings.storage.lionagi_compatible,
+        own=url.path is not None,
     )
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)

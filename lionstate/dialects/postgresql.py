@@ -112,7 +112,9 @@ _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger)
 # The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
 _PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true)")
 
-_UNAVAILABLE = ("08", "53", "57", "58", "XX", "25006")
+# Also wrong credentials and a database that does not exist: the server cannot be used as it was named.
+_UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")
+_QUERY_CANCELED = "57014"
 
 
 def _sqlstate(error: BaseException) -> str:
@@ -212,7 +214,9 @@ class PostgresqlDialect(PostgresqlRecords):
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection
         raw = getattr(driver, "driver_connection", None)
-        return bool(raw is not None and not raw.is_closed() and raw.is_in_transaction())
+        # The adapter begins with the first statement: where none was sent, none can be lost.
+        begun = getattr(driver, "_transaction", driver) is not None
+        return bool(raw is not None and not raw.is_closed() and (raw.is_in_transaction() or not begun))
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
@@ -240,7 +244,9 @@ class PostgresqlDialect(PostgresqlRecords):
         return isinstance(self.classify_error(error), BackendUnavailableError)
 
     def is_transient(self, error: BaseException) -> bool:
-        return _sqlstate(error) in ("40001", "40P01")
+        # A cached statement whose plan a schema change made invalid is prepared anew the next time.
+        stale = "InvalidCachedStatement" in type(getattr(error, "orig", None) or error).__name__
+        return stale or _sqlstate(error) in ("40001", "40P01")
 
 
 def _by_state(state: str) -> StateError:
@@ -252,8 +258,8 @@ def _by_state(state: str) -> StateError:
         return UniqueConflictError()
     if state.startswith("23"):
         return ConflictError(f"the database refused the row ({state})")
-    if state.startswith("22"):
+    if state.startswith(("22", "54")):
         return InvalidInputError(f"the database cannot store a value ({state})")
-    if state.startswith(_UNAVAILABLE):
+    if state.startswith(_UNAVAILABLE) and state != _QUERY_CANCELED:
         return BackendUnavailableError(f"the database cannot be used ({state})")
     return BackendError(f"the database failed ({state})")

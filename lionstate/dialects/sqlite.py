@@ -45,15 +45,10 @@ from lionstate.schema.own import progression_items, progression_storage_state
 
 __all__ = ["SqliteDialect"]
 
-_STORE_FAILURES = (
-    "disk is full",
-    "disk i/o error",
-    "out of memory",
-    "malformed",
-    "not a database",
-    "unable to open",
-    "readonly",
-)
+# Primary result codes: PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOLFS, NOTADB.
+_STORE_FAILURES = frozenset({3, 7, 8, 10, 11, 13, 14, 22, 26})
+# BUSY, LOCKED, PROTOCOL.
+_BUSY = frozenset({5, 6, 15})
 
 
 def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -101,6 +96,12 @@ class _Mark:
 def _driver_error(error: BaseException) -> BaseException:
     found = getattr(error, "orig", None)
     return found if isinstance(found, BaseException) else error
+
+
+def _code(error: BaseException) -> int:
+    """SQLite's primary result code; 0 for what is not an error of SQLite itself."""
+    found = getattr(error, "sqlite_errorcode", 0)
+    return found & 0xFF if isinstance(found, int) else 0
 
 
 class SqliteDialect(SqliteRecords):
@@ -210,9 +211,9 @@ class SqliteDialect(SqliteRecords):
             return UniqueConflictError()
         if "IntegrityError" in kinds:
             return ConflictError(f"the database refused the row: {_first_line(driver)}")
-        if "locked" in text or "busy" in text:
+        if _code(driver) in _BUSY:
             return BackendBusyError()
-        if any(part in text for part in _STORE_FAILURES):
+        if self.is_store_failure(driver) or "closed database" in text:
             return BackendUnavailableError(f"the store cannot be used: {_first_line(driver)}")
         if kinds & {"DataError", "InterfaceError", "ProgrammingError"} or isinstance(
             driver, (ValueError, OverflowError)
@@ -221,9 +222,14 @@ class SqliteDialect(SqliteRecords):
         return BackendError(f"the database failed: {_first_line(driver)}")
 
     def is_store_failure(self, error: BaseException) -> bool:
-        driver = _driver_error(error)
-        text = str(driver).lower()
-        return isinstance(driver, MemoryError) or any(part in text for part in _STORE_FAILURES)
+        found: BaseException | None = error
+        while found is not None:
+            driver = _driver_error(found)
+            if isinstance(driver, MemoryError) or _code(driver) in _STORE_FAILURES:
+                return True
+            # An error of the driver that was translated already keeps it as its cause.
+            found = driver.__cause__ if isinstance(driver, StateError) else None
+        return False
 
     def is_transient(self, error: BaseException) -> bool:
         return False

@@ -116,8 +116,12 @@ class Unit:
 class Batch(Protocol):
     """What a writer runs in one transaction."""
 
+    def wanted(self) -> bool:
+        """Asked while the writer waits for its lock: whether anybody still wants the batch."""
+        ...
+
     def take(self) -> Sequence[Unit]:
-        """Called once, when the writer holds its lock: decide what is still alive and how it folds."""
+        """Decide, under the writer's lock, what is still alive and how it folds; a second call changes nothing."""
         ...
 
     def lock(self, conn: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lionstate.facade.batch import Batch
 from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
 from lionstate.facade.evidence import EvidenceFacade
@@ -9,6 +10,7 @@ from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.runner import Runner
 
 __all__ = [
+    "Batch",
     "BranchFacade",
     "DefinitionFacade",
     "EvidenceFacade",
@@ -22,3 +24,16 @@ __all__ = [
 
 class Facade(ProgressionFacade, MessageFacade, SessionFacade, BranchFacade, DefinitionFacade, EvidenceFacade):
     """Every facade method that exists both in process and through the daemon."""
+
+    def batch(self, *, atomic: bool = True) -> Batch:
+        """Collect writing calls inside ``async with`` and run them together at its end.
+
+        Use: ``async with state.batch() as b: b.append_to_progression(…)``, then look at ``b.results``.
+
+        Args:
+            atomic: All calls in one transaction, all or none, and an error when none; else one outcome each, in
+                order, and no error.
+
+        Contract: design §1.
+        """
+        return Batch(self, Facade, atomic=atomic)

@@ -43,7 +43,7 @@ async def verify(store: MigrationStore, progression_id: str) -> VerificationResu
 
 async def _verify(store: MigrationStore, progression_id: str, facts: Facts) -> VerificationResult:
     state = facts.state
-    if not facts.exists or (state is not None and state.blocked_reason == BlockedCode.DELETING):
+    if not facts.exists or (state is not None and state.is_tombstone):
         raise NotFoundError("there is no such progression")
     if state is not None and (state.frozen_count is not None) and state.authority is not Authority.JSON:
         return await _verify_items(store, facts, state)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from lionstate.errors import InvalidInputError
 from lionstate.progression.parsed import ParsedValues
 
-__all__ = ["FoldFunction", "KeysFunction", "Operation", "everything", "operation", "progression_key"]
+__all__ = ["FoldFunction", "KeysFunction", "Operation", "estimated_size", "everything", "operation", "progression_key"]
 
 FoldFunction: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]], ParsedValues], Sequence[Any]]
 KeysFunction: TypeAlias = Callable[[Mapping[str, Any]], frozenset[str] | None]
@@ -74,8 +74,28 @@ def everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
     return None
 
 
-def _small(_params: Mapping[str, Any]) -> int:
-    return 256
+_CALL_BYTES = 256
+_VALUE_BYTES = 16
+
+
+def estimated_size(params: Mapping[str, Any]) -> int:
+    """Bytes that a call's parameters take in the queue, roughly: what the queue's bound is counted in.
+
+    Cost: one step per value; a text counts its characters.
+    """
+    size = _CALL_BYTES
+    waiting: list[Any] = list(params.values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (str, bytes, bytearray)):
+            size += len(value)
+        elif isinstance(value, Mapping):
+            waiting.extend(value.keys())
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            waiting.extend(value)
+        size += _VALUE_BYTES
+    return size
 
 
 def progression_key(params: Mapping[str, Any]) -> frozenset[str]:
@@ -91,7 +111,7 @@ def operation(
     keys: KeysFunction = everything,
     fold: FoldFunction | None = None,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    size: Callable[[Mapping[str, Any]], int] = _small,
+    size: Callable[[Mapping[str, Any]], int] = estimated_size,
 ) -> Operation:
     """Make the entry of a script; its name and parameters are the script's."""
     parameters = tuple(inspect.signature(script).parameters.values())[1:]

@@ -96,7 +96,7 @@ async def serve_daemon(url: str, socket: Path, **flags: str) -> AsyncIterator[St
         "listen.ops": "",
         **flags,
     }
-    settings = load_settings(None, flags=given, environ={})
+    settings = load_settings(None, flags=given, environ=False)
     parts = assemble()
     daemon = Daemon(settings, operations=parts.operations, store_factory=parts.store_factory)
     async with anyio.create_task_group() as group:
