@@ -62,7 +62,17 @@ _NOT_WRITTEN = (
     SchemaError,
     ClosedError,
 )
-_encoder = msgspec.json.Encoder()
+
+
+def _encode_special(value: object) -> msgspec.Raw:
+    """A value that is encoded already goes out as it is."""
+    text = getattr(value, "__json_text__", None)
+    if not isinstance(text, str):
+        raise TypeError(type(value).__name__)
+    return msgspec.Raw(text.encode())
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_special)
 # What msgspec says, without what it quotes: only types and names of ours reach the caller.
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")
 _FIELD = re.compile(r"(missing required|contains unknown) field `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")

@@ -214,7 +214,9 @@ class PostgresqlDialect(PostgresqlRecords):
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection
         raw = getattr(driver, "driver_connection", None)
-        return bool(raw is not None and not raw.is_closed() and raw.is_in_transaction())
+        # The adapter begins with the first statement: where none was sent, none can be lost.
+        begun = getattr(driver, "_transaction", driver) is not None
+        return bool(raw is not None and not raw.is_closed() and (raw.is_in_transaction() or not begun))
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)

@@ -158,7 +158,7 @@ def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, 
     Contract: ADR-0117 D4; design decisions 2, 3.
     """
     locked = lock_many(conn, [progression_id]).get(progression_id)
-    if locked is None or (locked.state is not None and locked.state.blocked_reason == "deleting"):
+    if locked is None or (locked.state is not None and locked.state.is_tombstone):
         raise NotFoundError("there is no such progression")
     state = locked.state
     if state is None or state.authority is not Authority.ITEMS:

@@ -37,6 +37,8 @@ class StageOutcome(StrEnum):
     MOVED = "moved"
     # Only the text of the value is another one: parse again.
     TEXT_CHANGED = "text_changed"
+    # A deleted progression whose parent row must stay while a session or branch points at it.
+    REFERENCED = "referenced"
     # The cutover would hold the lock for longer than its budget.
     MISSED = "missed"
     PAUSED = "paused"

@@ -277,6 +277,22 @@ async def test_calls_behind_a_parse_wait_for_it(backend: Backend, state: Any) ->
     assert [*LARGE, "z", "two"] == kept
 
 
+async def test_a_key_stays_taken_while_one_of_its_calls_is_parsed(backend: Backend) -> None:
+    """What arrives after the batch's first call has ended runs behind its second, which went round."""
+    await put(backend, "p", "absent", [])
+    overtaking: list[asyncio.Task[None]] = []
+    queue = backend.direct.store.queue
+
+    def arrive(_written: Any) -> None:
+        if not overtaking:
+            overtaking.append(asyncio.ensure_future(backend.direct.set_progression("p", ["x"])))
+
+    queue.on_commit.append(arrive)
+    await _in_one_batch(backend, ("set_progression", LARGE), ("append_to_progression", "one"))
+    await overtaking[0]
+    assert ["x"] == await backend.direct.get_progression("p")
+
+
 async def test_the_same_text_put_back_between_two_appends(backend: Backend, state: Any) -> None:
     """Both appends of the batch use one kept parse, which only the first can hand over."""
     await put(backend, "p", "absent", ["a"])

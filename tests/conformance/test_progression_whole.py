@@ -309,8 +309,13 @@ async def _session(backend: Backend, progression_id: str) -> None:
     )
 
 
+@pytest.mark.parametrize("small_rows", [5_000, 1])
 @pytest.mark.parametrize("by", ["session", "branch"])
-async def test_a_referenced_progression_is_not_deleted(backend: Backend, state: Any, by: str) -> None:
+async def test_a_referenced_progression_is_not_deleted(
+    backend: Backend, state: Any, by: str, small_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither at once, where the database would refuse too, nor by a tombstone."""
+    monkeypatch.setattr(delete, "SMALL_ROWS", small_rows)
     await put(backend, "p", "items", OLD)
     await put(backend, "other", "items", OLD)
     await _session(backend, "p" if by == "session" else "other")

@@ -320,7 +320,7 @@ async def test_a_parse_that_fails_answers_its_tickets(monkeypatch: pytest.Monkey
 async def test_a_value_that_changes_at_every_parse_ends_busy() -> None:
     room = _Room()
     ticket = room.submit(lambda: NeedsParse("p", "[]"), "p")
-    for _ in range(20):
+    for _ in range(40):
         if ticket.future.done():
             break
         await room.writer.end()
