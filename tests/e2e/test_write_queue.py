@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,11 +129,8 @@ async def test_thirteen_processes_write_at_once(daemons: Daemons, folder: Path) 
     """fault 68: no lock error reaches a client, and nobody is starved for more than five seconds."""
     daemon = daemons(folder / "state.db")
     command = [sys.executable, "-m", "tests.support.appender", daemon.target]
-    started = [subprocess.Popen([*command, f"c{n}", "10"], stdout=subprocess.PIPE, text=True) for n in range(13)]
-    reports = []
-    for process in started:
-        out, _ = await asyncio.to_thread(process.communicate)
-        reports.append(json.loads(out))
+    started = [await asyncio.create_subprocess_exec(*command, f"c{n}", "10", stdout=PIPE) for n in range(13)]
+    reports = [json.loads((await process.communicate())[0]) for process in started]
     assert [{}] * 13 == [report["errors"] for report in reports]
     assert max(report["longest_seconds"] for report in reports) < 5
     assert all(report["acknowledged"] > 0 for report in reports)
