@@ -55,6 +55,8 @@ def require_asyncio() -> None:
 class _Scripts:
     """A batch that opening makes itself."""
 
+    lane = "maintenance"
+
     def __init__(self, *scripts: Callable[[Connection], Any]) -> None:
         self._units = [Unit([script]) for script in scripts]
 

@@ -45,9 +45,7 @@ from lionstate.progression.parsed import ParsedValues
 from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
 from lionstate.queue.making import TicketMaker
-from lionstate.schema import (
-    OpenReport,
-)
+from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
 
@@ -247,11 +245,25 @@ class Store:
             StateError: Whatever the operation or the store says; see ``errors``.
         """
         if not operation.writes:
-            return await self.read(functools.partial(operation.script, **params))
+            return await self._observed_read(operation, params)
         self._refuse_nested()
         ticket = self._tickets.of_operation(operation, await self._prepared(operation, params), deadline)
-        self.queue.submit(ticket)
+        try:
+            self.queue.submit(ticket)
+        except StateError:
+            # What the queue takes, it counts.
+            self.observer.operation(operation.name, "not_written")
+            raise
         return await self._finished(_value(await ticket.future))
+
+    async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
+        try:
+            found = await self.read(functools.partial(operation.script, **params))
+        except Exception:
+            self.observer.operation(operation.name, "failed")
+            raise
+        self.observer.operation(operation.name, "read")
+        return found
 
     async def read(self, script: Callable[[Connection], Any]) -> Any:
         """Run a read script in one snapshot; what it deferred is finished outside, and may go on to another."""

@@ -44,6 +44,21 @@ class StoreLock:
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._handle = handle
 
+    def owner(self) -> str | None:
+        """The id of the process that has the lock now, ``unknown`` if it did not say; None if nobody has it."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            # Shared, so that two processes that ask do not take each other for the owner.
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        finally:
+            os.close(handle)
+        return None
+
     def release(self) -> None:
         """Give the lock back; may be repeated."""
         handle, self._handle = self._handle, None

@@ -237,7 +237,7 @@ class PostgresqlWriter:
 
         def work(sync: Connection) -> list[Outcome]:
             nonlocal session
-            session = _LaneSession(sync, self._observer, "lane", self._settings.pooler == "transaction")
+            session = _LaneSession(sync, self._observer, batch.lane, self._settings.pooler == "transaction")
             self._observer.lock_wait(time.monotonic() - waiting)
             return execute_batch(session, batch)
 

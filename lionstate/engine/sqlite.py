@@ -29,6 +29,7 @@ __all__ = ["SqliteWriter"]
 
 R = TypeVar("R")
 
+_REQUEST = "request"
 _HOLD_BEFORE_PAUSE = 0.5
 _PAUSE = 0.110
 _PROGRESS_OPERATIONS = 100_000
@@ -72,6 +73,7 @@ class SqliteWriter:
         self._released_at = 0.0
         self._alive_at = time.monotonic()
         self._busy = False
+        self._lane = _REQUEST
         self._turns: set[Turn] = set()
         self.lanes = 1
 
@@ -109,6 +111,7 @@ class SqliteWriter:
 
     def _run(self, batch: Batch) -> list[Outcome]:
         self._busy, self._alive_at, self._wanted = True, time.monotonic(), batch.wanted
+        self._lane = batch.lane
         try:
             return execute_batch(self, batch)
         except CommitFailed as failed:
@@ -119,6 +122,7 @@ class SqliteWriter:
             return [refusal for unit in batch.take() for _ in unit.calls]
         finally:
             self._busy, self._alive_at, self._wanted = False, time.monotonic(), None
+            self._lane = _REQUEST
 
     def begin(self) -> None:
         """BEGIN IMMEDIATE, waiting in slices; BackendBusyError after the whole wait.
@@ -193,7 +197,7 @@ class SqliteWriter:
             hold = self._released_at - self._held_since
             self._held_total += hold
             self._held_since = 0.0
-            self._observer.lock_hold("writer", hold)
+            self._observer.lock_hold(self._lane, hold)
 
     def _pause_for_others(self) -> None:
         """Leave the lock free longer than SQLite's longest busy pause, so that other processes get their turn."""

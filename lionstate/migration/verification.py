@@ -303,8 +303,10 @@ class Prover:
             if generation != walk.generation:
                 self.forget(progression_id)
                 return False
+            if not rows:
+                break
             good = [found for place, (ordinal, found) in enumerate(rows) if ordinal == walk.next + place]
-            walk.gap = len(good) != len(rows) or not rows
+            walk.gap = len(good) != len(rows)
             expected = ids[walk.next : walk.next + len(good)]
             await in_thread(walk.take, (good, expected), sum(map(len, good)))
             if walk.gap:

@@ -26,6 +26,7 @@ class QueuedBatch:
         self._claim = claim
         self._units: list[Unit] | None = None
         self.tickets = tickets
+        self.lane = tickets[0].kind.value
         self.taken: list[Ticket] = []
         self.began_at = 0.0
 
@@ -52,6 +53,8 @@ class QueuedBatch:
 
 class Probe:
     """A batch of one script that tells which progressions are locked by others right now."""
+
+    lane = "request"
 
     def __init__(self, dialect: Dialect, ids: Sequence[str]) -> None:
         """Ask about ``ids``."""

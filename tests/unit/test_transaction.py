@@ -92,6 +92,8 @@ class _Batch:
         self.lock_error: BaseException | None = None
         self.taken = 0
 
+    lane = "request"
+
     def wanted(self) -> bool:
         return True
 
