@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from sqlalchemy import BigInteger, Connection, bindparam, delete, func, select
 
@@ -30,7 +30,10 @@ __all__ = [
 Item: TypeAlias = tuple[int, str]
 
 MAX_ORDINAL: Final = 2**63 - 1
-PAGE_ROWS: Final = 5_000
+# Of a full read. With 5,000 the rows of a page live long enough for the collector's oldest generation: the event loop
+# was seen to stand still for 140 ms at 100,000 ids, against 9 ms with 1,000, in no less time.
+PAGE_ROWS: Final = 1_000
+_INSERT_ROWS: Final = 5_000
 
 _c = progression_items.c
 _in_range = (
@@ -70,11 +73,11 @@ def page(
     """Item rows between two exclusive bounds. Cost: one primary-key range scan of ``limit`` rows."""
     statement = PAGE_BACK if newest_first else PAGE
     rows = statement.rows(conn, {"pid": progression_id, "after": after, "before": before, "count": limit})
-    return [(row[0], row[1]) for row in rows]
+    return cast(list[Item], rows)
 
 
 def pages(conn: Connection, /, progression_id: str, *, after: int = -1) -> Iterator[list[Item]]:
-    """All item rows in pages of 5,000, ascending; on PostgreSQL the event loop runs between two of them."""
+    """All item rows in pages of 1,000, ascending; on PostgreSQL the event loop runs between two of them."""
     while rows := page(conn, progression_id, after=after, limit=PAGE_ROWS):
         yield rows
         if len(rows) < PAGE_ROWS:
@@ -101,7 +104,7 @@ def insert_all(conn: Connection, /, progression_id: str, ids: Sequence[str]) -> 
     """Insert a whole collection at ordinals 0 to n-1, in slices of 5,000; a row that is there already raises."""
     dialect = dialect_of(conn)
     ordinal = 0
-    for batch in slices(ids, PAGE_ROWS):
+    for batch in slices(ids, _INSERT_ROWS):
         dialect.insert_items(conn, [(progression_id, ordinal + place, mid) for place, mid in enumerate(batch)])
         ordinal += len(batch)
 

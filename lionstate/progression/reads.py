@@ -71,7 +71,7 @@ def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[A
         ProgressionBlockedError: No representation is trustworthy.
         PrefixGapError: Compat read is on and prefix and tail do not meet.
 
-    Cost: the whole history; items in pages of 5,000.
+    Cost: the whole history; items in pages of 1,000.
     Contract: ADR-0055 D3, ADR-0117 D1, D4.
     """
     source, state = _route(conn, progression_id)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lionstate.engine import NotWritten, Observer, Outcome, Reply, Unknown, Writer, Written
 from lionstate.engine.offload import run_pure
-from lionstate.errors import BackendBusyError, BackendError, ClosedError, DeadlineExceededError, OverloadedError
+from lionstate.errors import BackendError, ClosedError, DeadlineExceededError, OverloadedError
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.queue.batch import Probe, QueuedBatch
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
@@ -20,7 +20,7 @@ __all__ = ["WriteQueue"]
 
 _SWEEP_SECONDS = 0.05
 _SCAN_FACTOR = 4
-_MAX_PARSES = 20
+_MAX_PARSES = 5
 _FIRST_HOLD_SECONDS = 0.0002
 
 
@@ -324,17 +324,15 @@ class WriteQueue:
     async def _parse(self, wanted: Sequence[tuple[Ticket, NeedsParse | Later]]) -> None:
         """Parse outside the transaction; the tickets of those keys come first in the next batch."""
         needs = {need.progression_id: need for _, need in wanted if isinstance(need, NeedsParse)}
-        for need in needs.values():
-            await self._parsed.learn(need, run_pure)
-        again: list[Ticket] = []
-        for ticket, need_or_later in wanted:
-            ticket.parses += isinstance(need_or_later, NeedsParse)
-            if ticket.parses < _MAX_PARSES:
-                again.append(ticket)
-            else:
-                self._land([ticket])
-                self._settle(ticket, NotWritten(BackendBusyError("the value changed faster than it could be parsed")))
-        self._go_round(again)
+        for found in needs.values():
+            await self._parsed.learn(found, run_pure)
+        for ticket, need in wanted:
+            if isinstance(need, NeedsParse):
+                ticket.parses += 1
+                if ticket.parses >= _MAX_PARSES:
+                    # Other processes append faster than we parse; under the lock nobody can.
+                    self._parsed.insist(need.progression_id)
+        self._go_round([ticket for ticket, _ in wanted])
 
     def _may_wait(self, ticket: Ticket) -> bool:
         """On PostgreSQL a lane gives way early; the ticket may wait for its rows until its deadline."""
