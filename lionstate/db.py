@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from lionstate.engine import Deferred, EngineSettings, StoreURL
+from lionstate.engine import Deferred, EngineSettings, Outcome, Refused, StoreURL
+from lionstate.engine.surface import Params, SqlReads, bound_text, rows_of
 from lionstate.errors import ClosedError, InvalidInputError
 from lionstate.facade import Facade
+from lionstate.facade.runner import BatchCall
 from lionstate.migration import ProgressionMigrationService
+from lionstate.opening import require_asyncio
 from lionstate.operations import operation_of
 from lionstate.store import Store
 
@@ -28,7 +32,9 @@ class StateDB(Facade):
         path: A store file or ``:memory:``.
         url: A store URL; wins over ``path``.
         readonly: Open without any write; SQLite files only.
+        normalized: Whether new progressions are born in ``items``; recorded in the store. None keeps what is recorded.
         settings: How connections behave; the defaults are those of LionAGI 0.36.0 (``synchronous=NORMAL``).
+        lionagi_compatible: A new store is one that LionAGI 0.36.0 can open.
 
     Contract: ADR-0055 D1.
     """
@@ -39,6 +45,7 @@ class StateDB(Facade):
         *,
         url: str | None = None,
         readonly: bool = False,
+        normalized: bool | None = None,
         settings: EngineSettings | None = None,
         lionagi_compatible: bool = False,
     ) -> None:
@@ -48,9 +55,12 @@ class StateDB(Facade):
             raise InvalidInputError("no store given: pass a path or a url")
         self._url = StoreURL.of(target)
         base = settings or EngineSettings()
-        self._settings = EngineSettings(**{**_fields(base), "readonly": readonly or base.readonly})
+        self._settings = dataclasses.replace(base, readonly=readonly or base.readonly)
         if self._settings.readonly and (self._url.dialect != "sqlite" or self._url.is_memory):
             raise InvalidInputError("only a SQLite file can be opened read-only")
+        if self._settings.readonly and normalized is not None:
+            raise InvalidInputError("normalized is recorded in the store, which is opened read-only")
+        self._normalized = normalized
         self._lionagi_compatible = lionagi_compatible
         self._store: Store | None = None
         self._migration: ProgressionMigrationService | None = None
@@ -100,10 +110,14 @@ class StateDB(Facade):
             SchemaError: The store is newer, foreign or unrecognized; nothing was changed.
             BackendUnavailableError: The path or server cannot be used.
         """
+        require_asyncio()
         async with self._opening:
             if self._store is None:
                 self._store = await Store.open(
-                    self._url.text, self._settings, lionagi_compatible=self._lionagi_compatible
+                    self._url,
+                    self._settings,
+                    lionagi_compatible=self._lionagi_compatible,
+                    normalized=self._normalized,
                 )
         return self
 
@@ -121,7 +135,7 @@ class StateDB(Facade):
         """Close the store."""
         await self.close()
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
         operation = operation_of(script)
         result: R = await self.store.run(operation, operation.bind(args, kwargs))
         return result
@@ -133,21 +147,88 @@ class StateDB(Facade):
         result: R = await self.store.run(operation, operation.bind(args, kwargs))
         return result
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
+    async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> list[Outcome]:
+        return await self.store.run_batch(calls, atomic=atomic)
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
         """Hold one write transaction: ``run(script)``, ``execute``, ``fetch_one``, ``fetch_all`` inside it.
 
         The block's end commits, an exception rolls back. A facade method called by the same task inside the block
         raises NestedWriteError. At most 30 s by default.
         """
-        store = self.store
-        async with store._require_writer().transaction() as turn:
-            store.turn_taken(asyncio.current_task())
-            try:
-                yield turn
-            finally:
-                store.turn_taken(None)
+        return self.store.transaction()
+
+    def read_snapshot(self) -> AbstractAsyncContextManager[SqlReads]:
+        """Hold one repeatable read: ``run(script)``, ``fetch_one``, ``fetch_all`` see one snapshot inside it.
+
+        A deferred transaction on SQLite, REPEATABLE READ READ ONLY on PostgreSQL. An open snapshot of a SQLite store
+        pins its write-ahead log; a memory store serves nobody else meanwhile.
+        """
+        return self.store.snapshot()
+
+    async def fetch_all(self, sql: str, params: Params = None) -> list[dict[str, Any]]:
+        """Rows of one query as mappings, not decoded.
+
+        Args:
+            sql: Reads only, with ``:name`` or ``?`` placeholders; those inside quotes and comments are left alone.
+            params: A mapping for names, a sequence for ``?``.
+        Raises:
+            InvalidInputError: The number of values is not the number of ``?``.
+            BackendError: The database refused the query, or it writes.
+        """
+        rows: list[dict[str, Any]] = await self.store.read(lambda conn: rows_of(conn, sql, params))
+        return rows
+
+    async def fetch_one(self, sql: str, params: Params = None) -> dict[str, Any] | None:
+        """The first row of ``fetch_all``, or None."""
+        rows = await self.fetch_all(sql, params)
+        return rows[0] if rows else None
+
+    async def execute(self, sql: str, params: Params = None) -> None:
+        """Run one statement in a write transaction of its own, after the writes that wait already.
+
+        Args:
+            sql: As in ``fetch_all``.
+            params: As in ``fetch_all``.
+        Raises:
+            InvalidInputError: The number of values is not the number of ``?``.
+            BackendError: The database refused the statement; nothing was written.
+        """
+        bound_text(sql, params)
+        await self.store.write("execute", lambda conn: _run_statement(conn, sql, params))
+
+    async def schema_version(self) -> str | None:
+        """The value of the ``version`` row of ``schema_meta``; None without one."""
+        row = await self.fetch_one("SELECT value FROM schema_meta WHERE key = 'version'")
+        return None if row is None else row["value"]
+
+    async def vacuum(self) -> None:
+        """Rebuild a SQLite file without its free pages; nothing on PostgreSQL, whose server does it.
+
+        Cost: the whole store, during which nobody writes; free disk space of the same size.
+        """
+        writer = self.store.sqlite_writer
+        if writer is not None:
+            await writer.vacuum()
+
+    async def checkpoint(self, mode: str = "PASSIVE") -> tuple[int, int, int] | None:
+        """Move frames of the write-ahead log into the SQLite file; never waits for readers or writers.
+
+        Args:
+            mode: PASSIVE, FULL, RESTART or TRUNCATE in any case; the last three do nothing while a reader pins the log.
+        Returns:
+            (busy, frames in the log, frames moved); None on PostgreSQL.
+        Raises:
+            InvalidInputError: No such mode.
+
+        Contract: design decision 23.
+        """
+        writer = self.store.sqlite_writer
+        if writer is None:
+            return None
+        found = await writer.checkpoint(mode)
+        return found.busy, found.log, found.checkpointed
 
 
-def _fields(settings: EngineSettings) -> Mapping[str, Any]:
-    return {name: getattr(settings, name) for name in EngineSettings.__dataclass_fields__}
+def _run_statement(conn: Any, sql: str, params: Params) -> None:
+    rows_of(conn, sql, params)

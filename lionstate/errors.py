@@ -20,7 +20,7 @@
     ├ SchemaError                               503   3
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
     │   └ TwoSqliteLibrariesError
-    ├ ClosedError                               503   1
+    ├ ClosedError (RuntimeError)                503   1
     └ DaemonError                               -     9   raised by StateClient only
         └ DaemonUnreachableError  WireError
 
@@ -343,7 +343,7 @@ class TwoSqliteLibrariesError(SchemaError):
     code = "two_sqlite_libraries"
 
 
-class ClosedError(StateError):
+class ClosedError(StateError, RuntimeError):
     """The store is not open."""
 
     code = "closed"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
 import functools
-import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection
 
-from lionstate.dialects import Dialect, Statement, dialect_named
+from lionstate.dialects import dialect_named
 from lionstate.engine import (
     Continued,
     Deferred,
@@ -23,91 +24,45 @@ from lionstate.engine import (
     Outcome,
     SilentObserver,
     StoreURL,
-    Unit,
     Written,
 )
-from lionstate.engine.libraries import claim_file, is_affected, load_module, release_file
+from lionstate.engine.finish import to_the_end
 from lionstate.engine.offload import run_pure
 from lionstate.engine.postgresql import PostgresqlWriter
-from lionstate.engine.reader import MemoryReader, PostgresqlReader, Reader, SqliteReader
+from lionstate.engine.reader import Reader
 from lionstate.engine.sqlite import SqliteWriter
+from lionstate.engine.surface import SqlReads
 from lionstate.errors import (
     BackendError,
-    BackendUnavailableError,
     ClosedError,
     InvalidInputError,
     NestedWriteError,
-    SchemaError,
     StateError,
 )
+from lionstate.opening import Parts, require_asyncio
 from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
 from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
-from lionstate.queue.ticket import Fold
-from lionstate.schema import OpenReport, apply_schema, inspect_store, schema_complete
-from lionstate.schema.own import writer_batches
+from lionstate.queue.batch_row import BatchRow
+from lionstate.queue.making import TicketMaker
+from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
 
+_log = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
-_STALE_WRITER_SECONDS = 86_400.0
 _DRAIN_SECONDS = 10.0
 _MAINTENANCE_KEYS = frozenset(("m:migration",))
-
-
-class BatchRow:
-    """The writer's row in ``writer_batches``: the number of its last committed batch (design §2.1)."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        """Start at zero under a name of its own: several processes may write one store."""
-        self.name = uuid.uuid4().hex
-        self._number = 0
-        self._upsert = Statement(dialect.upsert(writer_batches, ["writer"], ["batch", "updated_at"]))
-        self._last = Statement(select(writer_batches.c.batch).where(writer_batches.c.writer == self.name))
-
-    def record(self, conn: Connection) -> int:
-        """Write the next number."""
-        self._number += 1
-        self._write(conn)
-        return self._number
-
-    def _write(self, conn: Connection) -> None:
-        self._upsert.run(conn, {"writer": self.name, "batch": self._number, "updated_at": time.time()})
-
-    def last(self, conn: Connection) -> int:
-        """The number in the store."""
-        rows = self._last.rows(conn)
-        return int(rows[0][0]) if rows else 0
-
-    def settle(self, conn: Connection) -> None:
-        """Write the row again, under a number that no batch has."""
-        self._number += 1
-        self._write(conn)
-
-    def forget(self, conn: Connection) -> None:
-        """Remove this row, and those of writers that ended without removing theirs."""
-        old = time.time() - _STALE_WRITER_SECONDS
-        stale = (writer_batches.c.writer == self.name) | (writer_batches.c.updated_at < old)
-        conn.execute(delete(writer_batches).where(stale))
-
-
-class _Scripts:
-    """A batch that the store makes itself: opening, closing."""
-
-    def __init__(self, *scripts: Callable[[Connection], Any]) -> None:
-        self._scripts = scripts
-
-    def take(self) -> Sequence[Unit]:
-        return [Unit([script]) for script in self._scripts]
-
-    def lock(self, conn: Connection) -> None:
-        """The scripts lock what they need."""
+# Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
+_SCHEMA_WAIT_SECONDS = 30.0
 
 
 def _value(outcome: Outcome) -> Any:
     if isinstance(outcome, Written):
         return outcome.value
-    raise outcome.error
+    # Many callers may share one refusal; each raises a copy, so that tracebacks do not grow on it.
+    error = copy.copy(outcome.error)
+    raise error from outcome.error.__cause__
 
 
 class Store:
@@ -122,30 +77,26 @@ class Store:
         self.settings = settings
         self.observer = observer
         self.dialect = dialect_named(url.dialect)
-        self.report: OpenReport | None = None
-        self.sqlite_version: tuple[int, int, int] | None = None
-        self.sqlite_affected = False
-        self.writer: SqliteWriter | PostgresqlWriter | None = None
         self.parsed = ParsedValues(observer=observer)
-        self._module_name = ""
-        self._claim: tuple[int, int] | None = None
-        self._reader: Reader | None = None
+        self._parts = Parts(url, settings, observer)
+        self._tickets = TicketMaker(self.parsed)
         self._queue: WriteQueue | None = None
-        self._folds: dict[str, Fold] = {}
-        self._batch_row: BatchRow | None = None
         self._ticker: asyncio.Task[None] | None = None
-        self._turn_holder: asyncio.Task[Any] | None = None
+        self._closing: asyncio.Task[int] | None = None
+        self._turn_holders: set[asyncio.Task[Any]] = set()
         self.explicit_transactions = 0
 
     @classmethod
     async def open(
         cls,
-        target: str | Path,
+        target: str | Path | StoreURL,
         settings: EngineSettings | None = None,
         *,
         observer: Observer | None = None,
         limits: QueueLimits | None = None,
         lionagi_compatible: bool = False,
+        normalized: bool | None = None,
+        own: bool = False,
         vfs: str | None = None,
     ) -> Store:
         """Open a store, creating it when it is new.
@@ -156,154 +107,97 @@ class Store:
             observer: Receives measurements.
             limits: Bounds of the write queue.
             lionagi_compatible: A new store is one that LionAGI 0.36.0 can open (design decision 32).
+            normalized: Whether new progressions are born in ``items``; recorded in the store when it differs from
+                what is recorded. None keeps that.
+            own: Take the owner's lock of a SQLite store, as the daemon does (design decision 27).
             vfs: A SQLite VFS by name, for tests.
         Raises:
             SchemaError: The store is newer, foreign or unrecognized; nothing was changed.
             BackendUnavailableError: The path or server cannot be used.
+            OwnershipConflictError: Another process owns the store.
             InvalidInputError: The URL, or an event loop that is not asyncio's.
 
-        Contract: ADR-0055 D1; design §2.4, §7, decision 32.
+        Contract: ADR-0055 D1; design §2.4, §7, decisions 8, 27, 32.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError as error:
-            raise InvalidInputError("lionstate runs on asyncio; other event loops are not supported") from error
+        require_asyncio()
         store = cls(StoreURL.of(target), settings or EngineSettings(), observer or SilentObserver())
         try:
-            await store._open(limits or QueueLimits(), lionagi_compatible, vfs)
+            await store._parts.open(lionagi_compatible=lionagi_compatible, normalized=normalized, own=own, vfs=vfs)
+            if store._parts.writer is not None:
+                store._start_writing(store._parts.writer, limits or QueueLimits())
         except BaseException:
-            await store.close()
+            with suppress(Exception):
+                await store.close(0.0)
             raise
         return store
 
-    async def _open(self, limits: QueueLimits, lionagi_compatible: bool, vfs: str | None) -> None:
-        if self.url.dialect == "sqlite":
-            await self._open_sqlite(vfs)
-        else:
-            self.writer = None if self.settings.readonly else self._postgresql_writer()
-            self._reader = PostgresqlReader(self.url, self.settings)
-        if not self.settings.readonly:
-            await self._apply_schema(lionagi_compatible)
-            await self._start_writing(limits)
-
-    def _postgresql_writer(self) -> PostgresqlWriter:
-        return PostgresqlWriter(self.url, self.settings, self.observer)
-
-    async def _open_sqlite(self, vfs: str | None) -> None:
-        path = self.url.path
-        if self.settings.readonly and (path is None or not path.is_file()):
-            raise BackendUnavailableError("a read-only store must be a file that exists")
-        module = load_module(self.settings.sqlite_module)
-        self._module_name = module.__name__
-        self._judge_library(module.sqlite_version_info)
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise BackendUnavailableError(f"the store's folder cannot be made: {error.strerror}") from error
-            if path.is_dir():
-                raise BackendUnavailableError("the store path is a folder")
-            self._claim = claim_file(path, self._module_name)
-        if not self.settings.readonly:
-            if path is not None and self._claim is not None:
-                await self._inspect_unopened(path, module)
-            writer = SqliteWriter(path, module, self.settings, self.observer, vfs=vfs)
-            self.writer = writer
-            try:
-                await writer.open()
-            except module.Error as error:
-                raise BackendUnavailableError(f"the store file cannot be opened: {error}") from error
-            if path is not None and self._claim is None:
-                self._claim = claim_file(path, self._module_name)
-            if path is None:
-                self._reader = MemoryReader(writer)
-        if path is not None:
-            self._reader = SqliteReader(path, module, self.settings, vfs=vfs)
-
-    async def _inspect_unopened(self, path: Path, module: Any) -> None:
-        """Refuse a newer or foreign store through a read-only connection, before any pragma could change it."""
-        looking = SqliteReader(path, module, EngineSettings(readonly=True, readers=1))
-        try:
-            await looking.run(inspect_store)
-        except BackendError as error:
-            if await asyncio.to_thread(lambda: path.stat().st_size):
-                raise BackendUnavailableError(f"the store file cannot be read: {error}") from error
-        finally:
-            await looking.close()
-
-    def _judge_library(self, version: tuple[int, int, int]) -> None:
-        self.sqlite_version = version
-        self.sqlite_affected = is_affected(version)
-        if self.sqlite_affected and self.settings.affected_sqlite == "refuse":
-            text = ".".join(map(str, version))
-            raise SchemaError(
-                f"SQLite {text} has the WAL-reset race (fixed in 3.44.6, 3.50.7 and 3.51.3) and"
-                " database.affected_sqlite is refuse"
-            )
-
-    async def _apply_schema(self, lionagi_compatible: bool) -> None:
-        writer, reader = self._require_writer(), self._require_reader()
-        kind = await reader.run(inspect_store)
-        if await reader.run(lambda conn: schema_complete(conn, kind)):
-            self.report = OpenReport(kind, False, ())
-            return
-
-        def script(conn: Connection) -> OpenReport:
-            return apply_schema(conn, kind, lionagi_compatible=lionagi_compatible, now=time.time())
-
-        (outcome,) = await writer.run(_Scripts(script))
-        self.report = _value(outcome)
-
-    async def _start_writing(self, limits: QueueLimits) -> None:
-        writer = self._require_writer()
+    def _start_writing(self, writer: SqliteWriter | PostgresqlWriter, limits: QueueLimits) -> None:
         if isinstance(writer, SqliteWriter):
-            self._batch_row = BatchRow(self.dialect)
-            writer.use_batch_log(self._batch_row)
+            writer.use_batch_log(BatchRow(self.dialect))
+        limits = dataclasses.replace(limits, busy_wait_seconds=self.settings.busy_timeout_ms / 1000)
         self._queue = WriteQueue(writer, limits, self.observer, self.parsed)
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self._ticker = asyncio.get_running_loop().create_task(self._tick(writer))
 
-    async def _tick(self) -> None:
+    async def _tick(self, writer: SqliteWriter | PostgresqlWriter) -> None:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            with suppress(StateError):
-                await self._require_writer().tick()
+            try:
+                await writer.tick()
+            except StateError as error:
+                _log.debug("the writer's timer failed: %s", error.code)
+            except Exception:
+                _log.exception("the writer's timer failed")
 
     async def close(self, drain_seconds: float = _DRAIN_SECONDS) -> int:
-        """Drain the queue, stop the writer, close the readers; may be repeated.
+        """Drain the queue, stop the writer, close the readers; may be repeated, also at the same time.
+
+        A cancelled caller does not stop it half-way.
 
         Returns:
             Operations that were refused because the budget ended.
         """
+        if self._closing is None:
+            if self._queue is not None:
+                self._queue.shut()
+            self._closing = asyncio.ensure_future(self._close(drain_seconds))
+        closing = self._closing
+
+        async def wait() -> int:
+            return await asyncio.shield(closing)
+
+        return await to_the_end(wait())
+
+    async def _close(self, drain_seconds: float) -> int:
         refused = 0
-        if self._queue is not None:
-            refused = await self._queue.drain(drain_seconds)
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
-        if self._batch_row is not None and self.writer is not None:
-            await self.writer.run(_Scripts(self._batch_row.forget))
-            self._batch_row = None
-        if self._reader is not None:
-            await self._reader.close()
-            self._reader = None
-        if self.writer is not None:
-            writer, self.writer = self.writer, None
-            await writer.close()
-        self._queue = None
-        if self._claim is not None:
-            release_file(self._claim, self._module_name)
-            self._claim = None
+        try:
+            if self._queue is not None:
+                refused = await self._queue.drain(drain_seconds)
+        finally:
+            self._queue = None
+            if self._ticker is not None:
+                self._ticker.cancel()
+            await self._parts.close()
         return refused
 
+    @property
+    def writer(self) -> SqliteWriter | PostgresqlWriter | None:
+        """The writer; None when the store is closed or read-only."""
+        return self._parts.writer
+
+    @property
+    def report(self) -> OpenReport | None:
+        """What the open found and did; None for a read-only one."""
+        return self._parts.report
+
     def _require_writer(self) -> SqliteWriter | PostgresqlWriter:
-        if self.writer is None:
-            raise BackendError("the store is open read-only") if self._reader else ClosedError()
-        return self.writer
+        if self._parts.writer is None:
+            raise BackendError("the store is open read-only") if self._parts.reader else ClosedError()
+        return self._parts.writer
 
     def _require_reader(self) -> Reader:
-        if self._reader is None:
+        if self._parts.reader is None:
             raise ClosedError()
-        return self._reader
+        return self._parts.reader
 
     @property
     def reader(self) -> Reader:
@@ -318,6 +212,28 @@ class Store:
             raise ClosedError()
         return self._queue
 
+    @property
+    def sqlite_writer(self) -> SqliteWriter | None:
+        """The writer of a SQLite store; None on PostgreSQL, an error when closed or read-only."""
+        writer = self._require_writer()
+        return writer if isinstance(writer, SqliteWriter) else None
+
+    @property
+    def sqlite_info(self) -> tuple[str, bool] | None:
+        """The SQLite library's version and whether it has the WAL-reset race (decision 33); None on PostgreSQL."""
+        file = self._parts.file
+        return (file.version_text, file.affected) if file is not None else None
+
+    @property
+    def sqlite_version(self) -> tuple[int, int, int] | None:
+        """The SQLite library's version; None on PostgreSQL."""
+        return self._parts.file.version if self._parts.file is not None else None
+
+    @property
+    def sqlite_affected(self) -> bool:
+        """Whether the SQLite library has the WAL-reset race; False on PostgreSQL."""
+        return self._parts.file is not None and self._parts.file.affected
+
     async def run(self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
         """Run one operation and return its result.
 
@@ -329,15 +245,34 @@ class Store:
             StateError: Whatever the operation or the store says; see ``errors``.
         """
         if not operation.writes:
-            return await self.read(functools.partial(operation.script, **params))
+            return await self._observed_read(operation, params)
         self._refuse_nested()
-        ticket = self._ticket(operation, await self._prepared(operation, params), deadline)
-        self.queue.submit(ticket)
-        return _value(await ticket.future)
+        ticket = self._tickets.of_operation(operation, await self._prepared(operation, params), deadline)
+        try:
+            self.queue.submit(ticket)
+        except StateError:
+            # What the queue takes, it counts.
+            self.observer.operation(operation.name, "not_written")
+            raise
+        return await self._finished(_value(await ticket.future))
+
+    async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
+        try:
+            found = await self.read(functools.partial(operation.script, **params))
+        except Exception:
+            self.observer.operation(operation.name, "failed")
+            raise
+        self.observer.operation(operation.name, "read")
+        return found
 
     async def read(self, script: Callable[[Connection], Any]) -> Any:
         """Run a read script in one snapshot; what it deferred is finished outside, and may go on to another."""
-        found = await self._require_reader().run(script)
+        if self.url.is_memory:
+            # There is one connection, and this task may hold it.
+            self._refuse_nested()
+        return await self._finished(await self._require_reader().run(script))
+
+    async def _finished(self, found: Any) -> Any:
         while isinstance(found, Deferred):
             if found.observe is not None:
                 found.observe(self.observer)
@@ -359,21 +294,9 @@ class Store:
         """Run a write script that is no operation, through the queue; no progressions and no keys means all."""
         self._refuse_nested()
         keys = frozenset(f"p:{progression}" for progression in progressions) or keys
-        ticket = Ticket(
-            name,
-            script,
-            {},
-            None,
-            keys,
-            frozenset(progressions),
-            256,
-            deadline,
-            kind,
-            asyncio.get_running_loop().create_future(),
-            time.monotonic(),
-        )
+        ticket = self._tickets.of_script(name, script, keys, deadline, kind)
         self.queue.submit(ticket)
-        return _value(await ticket.future)
+        return await self._finished(_value(await ticket.future))
 
     async def maintain(
         self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()
@@ -396,7 +319,7 @@ class Store:
             One outcome per call; with ``atomic`` they are all written or none.
         """
         self._refuse_nested()
-        prepared: list[tuple[Operation, Mapping[str, Any] | StateError]] = []
+        prepared: list[tuple[Operation, Any]] = []
         for operation, params in calls:
             if not operation.writes:
                 raise InvalidInputError(f"{operation.name} is a read and cannot be part of a batch")
@@ -409,37 +332,34 @@ class Store:
         if atomic:
             return await self._run_atomic(prepared, deadline)
         tickets = [
-            params if isinstance(params, StateError) else self._ticket(operation, params, deadline)
+            NotWritten(params)
+            if isinstance(params, StateError)
+            else self._tickets.of_operation(operation, params, deadline)
             for operation, params in prepared
         ]
-        self.queue.submit_all([ticket for ticket in tickets if isinstance(ticket, Ticket)])
-        return [NotWritten(ticket) if isinstance(ticket, StateError) else await ticket.future for ticket in tickets]
+        entered = [ticket for ticket in tickets if isinstance(ticket, Ticket)]
+        self.queue.submit_all(entered)
+        try:
+            outcomes = [await ticket.future if isinstance(ticket, Ticket) else ticket for ticket in tickets]
+        except asyncio.CancelledError:
+            for ticket in entered:
+                ticket.future.cancel()
+            raise
+        return [await self._finished_outcome(outcome) for outcome in outcomes]
+
+    async def _finished_outcome(self, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Written) and isinstance(outcome.value, Deferred):
+            return Written(await self._finished(outcome.value))
+        return outcome
 
     async def _run_atomic(self, prepared: Sequence[tuple[Operation, Any]], deadline: float | None) -> list[Outcome]:
         if not prepared:
             return []
-        scripts = [functools.partial(operation.script, **params) for operation, params in prepared]
-        keys: frozenset[str] | None = frozenset()
-        for operation, params in prepared:
-            found = operation.keys(params)
-            keys = None if keys is None or found is None else keys | found
-        ticket = Ticket(
-            "batch",
-            lambda conn: [script(conn) for script in scripts],
-            {},
-            None,
-            keys,
-            _progressions(keys),
-            sum(operation.size(params) for operation, params in prepared),
-            deadline,
-            TicketClass.REQUEST,
-            asyncio.get_running_loop().create_future(),
-            time.monotonic(),
-        )
+        ticket = self._tickets.of_batch(prepared, deadline)
         self.queue.submit(ticket)
         outcome = await ticket.future
         if isinstance(outcome, Written):
-            return [Written(value) for value in outcome.value]
+            return [await self._finished_outcome(Written(value)) for value in outcome.value]
         return [outcome] * len(prepared)
 
     async def _prepared(self, operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -447,54 +367,35 @@ class Store:
             return params
         return await run_pure(operation.prepare, dict(params), operation.size(params))
 
-    def _ticket(self, operation: Operation, params: Mapping[str, Any], deadline: float | None) -> Ticket:
-        fold = self._fold(operation)
-        if fold is None:
-            call: Callable[[Connection], Any] = functools.partial(operation.script, **params)
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Hold one explicit write transaction; facade calls of this task are refused meanwhile."""
+        self._refuse_nested()
+        async with self._require_writer().transaction() as turn, self._held():
+            self.explicit_transactions += 1
+            yield turn
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[SqlReads]:
+        """Several reads that see one snapshot."""
+        if self.url.is_memory:
+            self._refuse_nested()
+            async with self._require_reader().snapshot() as snapshot, self._held():
+                yield snapshot
         else:
-            single = fold
+            async with self._require_reader().snapshot() as snapshot:
+                yield snapshot
 
-            def call(conn: Connection) -> Any:
-                return single(conn, [params])[0]
-
-        keys = operation.keys(params)
-        return Ticket(
-            operation.name,
-            call,
-            params,
-            fold,
-            keys,
-            _progressions(keys),
-            operation.size(params),
-            deadline,
-            TicketClass.REQUEST,
-            asyncio.get_running_loop().create_future(),
-            time.monotonic(),
-        )
-
-    def _fold(self, operation: Operation) -> Fold | None:
-        if operation.fold is None:
-            return None
-        found = self._folds.get(operation.name)
-        if found is None:
-            function, parsed = operation.fold, self.parsed
-
-            def found(conn: Connection, calls: Sequence[Mapping[str, Any]], /) -> Sequence[Any]:
-                return function(conn, calls, parsed)
-
-            self._folds[operation.name] = found
-        return found
+    @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        holder = asyncio.current_task()
+        assert holder is not None
+        self._turn_holders.add(holder)
+        try:
+            yield
+        finally:
+            self._turn_holders.discard(holder)
 
     def _refuse_nested(self) -> None:
-        if self._turn_holder is not None and asyncio.current_task() is self._turn_holder:
+        if self._turn_holders and asyncio.current_task() in self._turn_holders:
             raise NestedWriteError("this task holds the write transaction: use its methods, or end it first")
-
-    def turn_taken(self, holder: asyncio.Task[Any] | None) -> None:
-        """Note which task holds the explicit transaction; None when it has ended."""
-        self._turn_holder = holder
-        if holder is not None:
-            self.explicit_transactions += 1
-
-
-def _progressions(keys: frozenset[str] | None) -> frozenset[str]:
-    return frozenset(key[2:] for key in keys or () if key.startswith("p:"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from lionstate.engine import EngineSettings
+from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
 from lionstate.queue import QueueLimits
@@ -14,6 +15,7 @@ from lionstate.store import Store
 from .api import OperationLike, Verb
 from .maintenance import MaintenanceTimer
 from .metrics import Metrics
+from .notify import watchdog_interval_seconds
 from .process import Parts, StoreFactory
 from .settings import Settings
 
@@ -56,12 +58,14 @@ def queue_limits(settings: Settings) -> QueueLimits:
 
 async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     """Open the store that the settings name."""
+    url = StoreURL.of(settings.store_url())
     store = await Store.open(
-        settings.store_url(),
+        url,
         engine_settings(settings),
         observer=metrics,
         limits=queue_limits(settings),
         lionagi_compatible=settings.storage.lionagi_compatible,
+        own=url.path is not None,
     )
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
@@ -69,37 +73,51 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
 
+    async def drain(seconds: float) -> None:
+        await store.queue.drain(seconds)
+
     async def close() -> None:
-        await store.close(settings.shutdown.drain_seconds)
+        await store.close(0.0)
+
+    interval = watchdog_interval_seconds()
+    wedged_after = _WEDGED_SECONDS if interval is None else 2 * interval
 
     def alive() -> bool:
         writer = store.writer
-        return writer is not None and writer.seconds_since_sign_of_life() < _WEDGED_SECONDS
+        return writer is not None and writer.seconds_since_sign_of_life() < wedged_after
 
     return Parts(
         store=store,
         close=close,
-        verbs=_verbs(service),
+        drain=drain,
+        verbs=_verbs(service, timer),
         maintenance=timer.run,
         alive=alive,
         reload=lambda fresh: timer.reload(fresh.maintenance),
     )
 
 
-def _verbs(service: ProgressionMigrationService) -> dict[str, Verb]:
+def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dict[str, Verb]:
     """The migration API: names as the CLI has them."""
+    reads: dict[str, Callable[..., Awaitable[Any]]] = {
+        "status": service.status,
+        "verify": service.verify,
+        "blocked": service.blocked,
+    }
+    changes: dict[str, Callable[..., Awaitable[Any]]] = {
+        "pause": service.pause,
+        "resume": service.resume,
+        "maintenance-enabled": service.set_maintenance_enabled,
+        "rollback": service.rollback,
+        "release": service.release,
+        "compat-read": service.set_compat_read,
+        "compat-read-everywhere": service.set_compat_read_everywhere,
+        "accept-foreign-writers": service.set_accept_foreign_writers,
+    }
     return {
-        "status": Verb("GET", service.status),
-        "verify": Verb("GET", service.verify),
-        "blocked": Verb("GET", service.blocked),
-        "step": Verb("POST", service.step),
-        "pause": Verb("POST", service.pause),
-        "resume": Verb("POST", service.resume),
-        "rollback": Verb("POST", service.rollback),
-        "release": Verb("POST", service.release),
-        "compat-read": Verb("POST", service.set_compat_read),
-        "compat-read-everywhere": Verb("POST", service.set_compat_read_everywhere),
-        "accept-foreign-writers": Verb("POST", service.set_accept_foreign_writers),
+        "step": Verb("POST", timer.step),
+        **{name: Verb("GET", call) for name, call in reads.items()},
+        **{name: Verb("POST", timer.told(call)) for name, call in changes.items()},
     }
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
 
 import anyio
 
 from lionstate.migration import MigrationStep, ProgressionMigrationService
+from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
 from .metrics import Metrics
@@ -15,20 +18,25 @@ from .settings import Maintenance
 
 __all__ = ["MaintenanceTimer"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _GAUGE_SECONDS = 2.0
 _MAX_STEP_SECONDS = 1.0
-_CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class MaintenanceTimer:
-    """Runs ``service.step()`` every interval while maintenance is enabled; refreshes the gauges in any case."""
+    """Steps every interval while maintenance is enabled, and keeps the gauges fresh in any case.
+
+    What the operator has persisted (``enable``, ``disable``) goes before the settings; a pause goes before both.
+    """
 
     def __init__(self, service: ProgressionMigrationService, settings: Maintenance, metrics: Metrics) -> None:
         """Take the service; nothing runs before ``run``."""
         self._service = service
         self._settings = settings
         self._metrics = metrics
-        self._gauges_at = 0.0
+        self._gauges_due = 0.0
         self._log = logs.get_logger()
 
     def reload(self, settings: Maintenance) -> None:
@@ -43,19 +51,47 @@ class MaintenanceTimer:
             with anyio.move_on_after(self._settings.interval_seconds):
                 await finish.wait()
 
+    async def step(
+        self,
+        *,
+        progression_id: str | None = None,
+        max_items: int = CHUNK_ITEMS,
+        max_bytes: int = CHUNK_BYTES,
+        max_seconds: float = _MAX_STEP_SECONDS,
+    ) -> MigrationStep:
+        """Run one step, whoever asks for it, and count what it did."""
+        step = await self._service.step(
+            progression_id=progression_id, max_items=max_items, max_bytes=max_bytes, max_seconds=max_seconds
+        )
+        self._metrics.migration_step(step)
+        if step.did_work:
+            self._tell(step)
+            self._gauges_due = min(self._gauges_due, time.monotonic() + _GAUGE_SECONDS)
+        return step
+
+    def told(self, verb: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """A verb whose effect the gauges show when it is answered."""
+
+        @functools.wraps(verb)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            found = await verb(*args, **kwargs)
+            await self._refresh_gauges()
+            return found
+
+        return call
+
     async def _tick(self) -> None:
         settings = self._settings
-        if settings.enabled:
-            step = await self._service.step(
+        if self._is_enabled(await self._service.maintenance_enabled()):
+            await self.step(
                 max_items=settings.max_items * settings.chunks_per_tick,
-                max_bytes=_CHUNK_BYTES * settings.chunks_per_tick,
-                max_seconds=_MAX_STEP_SECONDS,
+                max_bytes=CHUNK_BYTES * settings.chunks_per_tick,
             )
-            self._metrics.migration_step(step)
-            if step.did_work:
-                self._tell(step)
-        if time.monotonic() - self._gauges_at >= _GAUGE_SECONDS:
+        if time.monotonic() >= self._gauges_due:
             await self._refresh_gauges()
+
+    def _is_enabled(self, persisted: bool | None) -> bool:
+        return self._settings.enabled if persisted is None else persisted
 
     def _tell(self, step: MigrationStep) -> None:
         self._log.info(
@@ -71,10 +107,12 @@ class MaintenanceTimer:
         )
 
     async def _refresh_gauges(self) -> None:
-        status = await self._service.status(limit=1)
+        status = await self._service.status(limit=0)
         self._metrics.migration_status(status)
-        reasons = [] if self._settings.enabled else ["disabled"]
+        enabled = self._is_enabled(status.maintenance_enabled)
+        reasons = [] if enabled else ["disabled"]
         if status.pause is not None:
             reasons.append("operator")
         self._metrics.set_paused(reasons)
-        self._gauges_at = time.monotonic()
+        self._metrics.owner.set(enabled)
+        self._gauges_due = time.monotonic() + _GAUGE_SECONDS

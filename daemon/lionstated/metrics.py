@@ -19,7 +19,7 @@ __all__ = ["Metrics"]
 _LANES = ("request", "maintenance")
 _OUTCOMES = ("written", "not_written", "unknown", "read", "failed", "refused")
 _MODES = ("passive", "full", "restart", "truncate")
-_CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "failed")
+_CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "error")
 _PHASES = ("json", "dual", "items", "blocked")
 _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch")
@@ -210,9 +210,9 @@ class Metrics:
         self.wal_frames.labels("checkpointed").set(checkpointed_frames)
         self.wal_bytes.set(wal_bytes)
 
-    def wal_written(self, bytes: int) -> None:
-        """Bytes went into the log."""
-        self.wal_growth.inc(bytes)
+    def wal_written(self, count: int) -> None:
+        """So many bytes went into the log."""
+        self.wal_growth.inc(count)
 
     def batch(self, operations: int) -> None:
         """A transaction with so many operations ended."""
@@ -222,10 +222,10 @@ class Metrics:
         """An operation was taken after waiting for `seconds`."""
         self.queue_waits.observe(seconds)
 
-    def queue_depth(self, operations: int, bytes: int, oldest_age_seconds: float) -> None:
+    def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
         """The queue changed."""
         self.depth.set(operations)
-        self.bytes.set(bytes)
+        self.bytes.set(size_bytes)
         self.age.set(oldest_age_seconds)
 
     def operation(self, name: str, outcome: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import anyio
 
-__all__ = ["Notifier", "watchdog"]
+__all__ = ["Notifier", "watchdog", "watchdog_interval_seconds"]
 
 
 class Notifier:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
+
+from lionstate.errors import ClosedError
 
 from . import logs
 from .api import ApiServer, Health, Listeners, OperationLike, StoreLike, Verb, operations_app, service_app
@@ -21,10 +24,16 @@ __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
 _EXTEND_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
+# Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
+_QUEUE_SHARE = 0.8
 _RETRY_SECONDS = (1.0, 30.0)
 
 
 async def _nothing() -> None:
+    return None
+
+
+async def _no_queue(seconds: float) -> None:
     return None
 
 
@@ -34,6 +43,8 @@ class Parts:
 
     store: StoreLike
     close: Callable[[], Awaitable[None]] = _nothing
+    # Refuses new writes, runs the waiting ones for so many seconds and answers the rest as not written.
+    drain: Callable[[float], Coroutine[Any, Any, None]] = _no_queue
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     # Ticks until the event is set, then returns after its chunk; calls the function after each good tick.
     maintenance: Callable[[anyio.Event, Callable[[], None]], Awaitable[None]] | None = None
@@ -81,12 +92,15 @@ class Daemon:
         self._servers: list[ApiServer] = []
         self._scope: anyio.CancelScope | None = None
         self._closing: anyio.CancelScope | None = None
+        self._reason = "requested"
         self._log = logs.get_logger()
 
-    def stop(self) -> None:
-        """Begin the shutdown; a second call forces it."""
+    def stop(self, reason: str = "requested") -> None:
+        """Begin the shutdown, which the last line of the log explains; a second call forces it."""
         if self._stop.is_set():
             self.force()
+        else:
+            self._reason = reason
         self._stop.set()
 
     def force(self) -> None:
@@ -128,6 +142,7 @@ class Daemon:
         """
         listeners = Listeners.bind(self.settings)
         self.addresses = {listener.kind: listener.address for listener in listeners.all}
+        failure: BaseException | None = None
         try:
             async with anyio.create_task_group() as group:
                 self._scope = group.cancel_scope
@@ -136,12 +151,20 @@ class Daemon:
                 await self._life(group, listeners, task_status)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as exc:
-            raise _first(exc) from None
+            failure = _first(exc)
+            raise failure from None
         finally:
             self._scope = None
             listeners.release()
             self.metrics.up.set(0)
-            self.health.state = "stopped"
+            self._stopped(failure)
+
+    def _stopped(self, failure: BaseException | None) -> None:
+        # A start that failed is told by whoever began it.
+        if self.health.state != "starting":
+            reason = self._reason if failure is None else getattr(failure, "code", type(failure).__name__)
+            self._log.info("stopped", reason=reason, forced=self.forced)
+        self.health.state = "stopped"
 
     async def _life(self, group: TaskGroup, listeners: Listeners, task_status: TaskStatus[Daemon]) -> None:
         monitoring = operations_app(self.metrics, self.health)
@@ -165,6 +188,7 @@ class Daemon:
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._stop.wait()
+            group.start_soon(parts.drain, self.settings.shutdown.drain_seconds * _QUEUE_SHARE)
             await self._drain(service, done, finish, finished)
         finally:
             await self._close(parts)
@@ -219,13 +243,23 @@ class Daemon:
 
     async def _maintain(self, parts: Parts, finish: anyio.Event, finished: anyio.Event) -> None:
         degraded = self.metrics.service_degraded.labels("maintenance")
-        delay, longest = _RETRY_SECONDS
+        shortest, longest = _RETRY_SECONDS
+        delay = shortest
+
+        def healthy() -> None:
+            nonlocal delay
+            delay = shortest
+            degraded.set(0)
+
         try:
             while parts.maintenance is not None and not finish.is_set():
                 try:
-                    await parts.maintenance(finish, lambda: degraded.set(0))
+                    await parts.maintenance(finish, healthy)
                     return
-                except Exception:
+                except Exception as exc:
+                    if finish.is_set() and isinstance(exc, ClosedError):
+                        # The queue drains; its last chunk is committed.
+                        return
                     degraded.set(1)
                     self._log.error("maintenance_failed", retry_seconds=delay, exc_info=True)
                 with anyio.move_on_after(delay):
@@ -270,11 +304,12 @@ class Daemon:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as received:
             task_status.started()
             async for number in received:
-                self._log.info("signal", name=signal.Signals(number).name)
+                name = signal.Signals(number).name
+                self._log.info("signal", name=name)
                 if number == signal.SIGHUP:
                     self.reload()
                 else:
-                    self.stop()
+                    self.stop(name)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import grp
@@ -34,8 +35,8 @@ class BoundSocket:
         if self.path is not None and self._identity is not None and _identity(self.path) == self._identity:
             os.unlink(self.path)
         self._identity = None
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
+        if self.path is not None and self._lock_fd is not None:
+            _unlock(self.path, self._lock_fd)
             self._lock_fd = None
 
 
@@ -47,8 +48,8 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def bind_unix(path: str, *, group: str | None = None) -> BoundSocket:
-    """Bind a Unix socket that is 0600 from birth, or 0660 for `group`.
+def bind_unix(path: str, *, group: str | None = None, make_folder: bool = False) -> BoundSocket:
+    """Bind a Unix socket that is 0600 from birth, or 0660 for `group`; its folder is made on request.
 
     A leftover file is removed if nobody answers there. `PATH.lock` is held meanwhile, since a socket that is
     bound and not yet listening looks dead to others.
@@ -60,8 +61,13 @@ def bind_unix(path: str, *, group: str | None = None) -> BoundSocket:
     """
     size = len(os.fsencode(path))
     if size > _PATH_LIMIT_BYTES:
-        raise InvalidInputError(f"listen.socket has {size} bytes, the system allows {_PATH_LIMIT_BYTES}: {path}")
+        raise InvalidInputError(
+            f"the socket's path has {size} bytes, the system allows {_PATH_LIMIT_BYTES}; give a shorter listen.socket"
+            f" than {path}"
+        )
     group_id = group_id_of(group)
+    if make_folder:
+        _make_folder(os.path.dirname(path) or ".")
     lock_fd = _lock(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -77,13 +83,13 @@ def bind_unix(path: str, *, group: str | None = None) -> BoundSocket:
             os.chmod(path, 0o660)
     except OSError as exc:
         sock.close()
-        os.close(lock_fd)
+        _unlock(path, lock_fd)
         if exc.errno == errno.EADDRINUSE:
             raise OwnershipConflictError(f"address already owned: {path}") from exc
         raise BackendUnavailableError(f"cannot bind {path}: {exc.strerror}") from exc
     except BaseException:
         sock.close()
-        os.close(lock_fd)
+        _unlock(path, lock_fd)
         raise
     return BoundSocket(sock, path, group_id, _identity(path), lock_fd)
 
@@ -102,17 +108,35 @@ def group_id_of(group: str | None) -> int | None:
         raise InvalidInputError(f"listen.socket_group: there is no group {group}") from exc
 
 
+def _make_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as exc:
+        raise BackendUnavailableError(f"the store's folder cannot be made: {exc.strerror}: {folder}") from exc
+
+
 def _lock(path: str) -> int:
-    try:
-        fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as exc:
-        raise BackendUnavailableError(f"cannot bind {path}: {exc.strerror}") from exc
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
+    while True:
+        try:
+            fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as exc:
+            raise BackendUnavailableError(f"cannot bind {path}: {exc.strerror}") from exc
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(fd)
+            raise OwnershipConflictError(f"address already owned: {path}") from exc
+        found = os.fstat(fd)
+        if _identity(path + ".lock") == (found.st_dev, found.st_ino):
+            return fd
+        # Between our open and our lock the previous owner removed it: what we hold is no longer the file.
         os.close(fd)
-        raise OwnershipConflictError(f"address already owned: {path}") from exc
-    return fd
+
+
+def _unlock(path: str, fd: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".lock")
+    os.close(fd)
 
 
 def _remove_stale(path: str) -> None:

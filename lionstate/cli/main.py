@@ -10,6 +10,7 @@ import click
 import typer
 
 from lionstate.cli import migrate
+from lionstate.cli.interrupt import INTERRUPTED
 from lionstate.errors import StateError
 
 __all__ = ["app", "main"]
@@ -24,7 +25,7 @@ app = typer.Typer(
 app.add_typer(migrate.app, name="progression-migrate")
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def serve(context: typer.Context) -> None:
     """Run the daemon in the foreground; every option of lionstated is passed on."""
     os.execv(sys.executable, [sys.executable, "-m", "lionstated", *context.args])
@@ -55,7 +56,7 @@ def main() -> None:
         error.show()
         code = 2
     except (click.Abort, KeyboardInterrupt):
-        code = 130
+        code = INTERRUPTED
     except StateError as error:
         typer.echo(f"error: {error}", err=True)
         code = error.exit_code

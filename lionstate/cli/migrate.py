@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from lionstate.cli import render
+from lionstate.cli.interrupt import run_until_interrupted
 from lionstate.cli.target import Target, open_target
 from lionstate.errors import InvalidInputError
-from lionstate.migration import StopReason, VerificationOutcome
+from lionstate.migration import MigrationStatus, MigrationStep, StopReason, VerificationOutcome
 
 __all__ = ["app"]
 
@@ -31,15 +32,18 @@ Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
 
-_BLOCKED, _MISMATCH, _NOT_APPLICABLE, _BUSY = 8, 6, 7, 5
+_BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
+_CAPS = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
+_BUSY_STEPS = 3
+_BUSY_SECONDS = 0.2
 
 
 def _with_service(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
     async def run() -> R:
-        async with open_target(target) as runner:
-            return await work(runner.migration)
+        async with open_target(target) as service:
+            return await work(service)
 
-    return asyncio.run(run())
+    return run_until_interrupted(run())
 
 
 @app.command()
@@ -70,38 +74,54 @@ def step(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Do a bounded piece of migration: admit, copy, prove, cut over."""
+    """Do a bounded piece of migration: admit, copy, prove, cut over.
+
+    Exits with 5 when the store is paused or stays locked. With --until-done or --progression also with 7 when
+    something is held back, and with 8 when something is blocked.
+    """
     caps = {"max_items": max_items, "max_bytes": max_bytes, "max_seconds": max_seconds}
 
-    async def work(service: Any) -> list[Any]:
+    async def work(service: Any) -> tuple[list[MigrationStep], MigrationStatus]:
         if accept_foreign_writers:
             await service.set_accept_foreign_writers(True, reason="--accept-foreign-writers")
-        if not until_done:
-            return [await service.step(progression_id=progression, **caps)]
-        return await _until_done(service, progression, caps, show=not as_json)
+        if until_done:
+            return await _until_done(service, progression, caps, show=not as_json)
+        return [await service.step(progression_id=progression, **caps)], await service.status(limit=0)
 
-    steps = _with_service(Target(url, daemon, token), work)
-    render.steps(steps, as_json=as_json)
-    raise typer.Exit(_exit_code(steps[-1], progression))
+    steps, after = _with_service(Target(url, daemon, token), work)
+    render.steps(steps, after, as_json=as_json)
+    everything = after if until_done and progression is None else None
+    raise typer.Exit(_exit_code(steps[-1].stop_reason, progression, everything))
 
 
-async def _until_done(service: Any, progression: str | None, caps: dict[str, Any], *, show: bool) -> list[Any]:
-    steps: list[Any] = []
-    status = await service.status(limit=1)
-    with render.progress(status, show=show) as advance:
+async def _until_done(
+    service: Any, progression: str | None, caps: dict[str, Any], *, show: bool
+) -> tuple[list[MigrationStep], MigrationStatus]:
+    steps: list[MigrationStep] = []
+    found: MigrationStatus = await service.status(limit=0)
+    busy = 0
+    with render.progress(found, show=show) as advance:
         while True:
             steps.append(await service.step(progression_id=progression, **caps))
-            advance(await service.status(limit=1))
-            if steps[-1].stop_reason not in (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS):
-                return steps
+            found = await service.status(limit=0)
+            advance(found)
+            if steps[-1].stop_reason in _CAPS or steps[-1].did_work:
+                busy = 0
+                continue
+            busy += 1
+            if steps[-1].stop_reason is not StopReason.BUSY or busy >= _BUSY_STEPS:
+                return steps, found
+            await asyncio.sleep(_BUSY_SECONDS)
 
 
-def _exit_code(step: Any, progression: str | None) -> int:
-    if step.stop_reason is StopReason.BUSY:
+def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
+    if reason in (StopReason.BUSY, StopReason.PAUSED):
         return _BUSY
-    if progression is not None and step.stop_reason is StopReason.BLOCKED:
+    if progression is None and everything is None:
+        return 0
+    if reason is StopReason.BLOCKED or (everything is not None and everything.blocked):
         return _BLOCKED
-    return 0
+    return _NOT_APPLICABLE if reason is StopReason.HELD else 0
 
 
 @app.command()
@@ -112,7 +132,10 @@ def verify(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the two representations of a progression; changes nothing in any phase."""
+    """Compare the two representations of a progression; changes nothing in any phase.
+
+    Exits with 6 when they differ and with 7 when there is only one.
+    """
     found = _with_service(Target(url, daemon, token), lambda service: service.verify(progression_id))
     render.verification(found, as_json=as_json)
     codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
@@ -129,6 +152,7 @@ def compat_read(
     daemon: Daemon = None,
     token: Token = None,
     reason: Reason = None,
+    as_json: Json = False,
 ) -> None:
     """Switch reads of cut-over progressions to the frozen prefix and the tail, or back."""
     if enable == disable:
@@ -143,18 +167,46 @@ def compat_read(
             await service.set_compat_read(progression_id, enable)
 
     _with_service(Target(url, daemon, token), work)
-    typer.echo(f"compat read {'enabled' if enable else 'disabled'}")
+    facts = {"progression_id": progression_id, "compat_read": enable}
+    render.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
 
 
 @app.command()
-def pause(url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None) -> None:
+def pause(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
     _with_service(Target(url, daemon, token), lambda service: service.pause(reason=reason))
-    typer.echo("migration is paused")
+    render.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
 @app.command()
-def resume(url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None) -> None:
+def resume(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
     """Lift a pause."""
     was_paused = _with_service(Target(url, daemon, token), lambda service: service.resume(reason=reason))
-    typer.echo("migration goes on" if was_paused else "migration was not paused")
+    text = "migration goes on" if was_paused else "migration was not paused"
+    render.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
+
+
+@app.command()
+def enable(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
+    """Let the daemon's timer migrate, whatever its settings say; a pause still holds."""
+    _set_enabled(Target(url, daemon, token), True, reason, as_json)
+
+
+@app.command()
+def disable(
+    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+) -> None:
+    """Keep the daemon's timer from migrating, whatever its settings say; `step` still works."""
+    _set_enabled(Target(url, daemon, token), False, reason, as_json)
+
+
+def _set_enabled(target: Target, enabled: bool, reason: str | None, as_json: bool) -> None:
+    _with_service(target, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
+    text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
+    render.done(text, {"maintenance_enabled": enabled}, as_json=as_json)

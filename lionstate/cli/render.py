@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,13 +14,21 @@ from rich.table import Table
 from lionstate import wire
 from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["progress", "status", "steps", "verification"]
+__all__ = ["done", "progress", "status", "steps", "verification"]
 
 _PHASES = ("json", "dual", "items", "blocked")
 
 
 def _print_json(value: object) -> None:
     sys.stdout.write(wire.encode(value).decode() + "\n")
+
+
+def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Print that a command did what it says."""
+    if as_json:
+        _print_json(facts)
+    else:
+        Console(soft_wrap=True).print(text, highlight=False)
 
 
 def _ago(then: float | None) -> str:
@@ -38,12 +46,14 @@ def _pause_line(found: MigrationStatus) -> str:
 
 
 def status(found: MigrationStatus, *, as_json: bool) -> None:
-    """Print the status of a store."""
+    """Print the status of a store; whether it is paused comes first."""
     if as_json:
         _print_json(found)
         return
-    console = Console()
-    console.print(_pause_line(found), highlight=False)
+    console = Console(soft_wrap=True)
+    console.print(_pause_line(found), highlight=False, markup=False)
+    if found.maintenance_enabled is not None:
+        console.print(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
     table = Table("phase", "progressions", box=None)
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
@@ -62,8 +72,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         console.print(hot)
 
 
-def steps(found: Sequence[MigrationStep], *, as_json: bool) -> None:
-    """Print what one or several steps did, added up."""
+def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bool) -> None:
+    """Print what one or several steps did, added up, and what is left."""
     last = found[-1]
     totals = {
         name: sum(getattr(step, name) for step in found)
@@ -80,6 +90,8 @@ def steps(found: Sequence[MigrationStep], *, as_json: bool) -> None:
         "cutover_lock_seconds": max(step.cutover_lock_seconds for step in found),
         "stop_reason": last.stop_reason.value,
         "steps": len(found),
+        "phases": dict(after.phases),
+        "remaining_items": after.remaining_items,
     }
     if as_json:
         _print_json(summary)
@@ -88,7 +100,10 @@ def steps(found: Sequence[MigrationStep], *, as_json: bool) -> None:
     for name, value in summary.items():
         text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
         table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
-    Console().print(table)
+    console = Console(soft_wrap=True)
+    if after.pause is not None:
+        console.print(_pause_line(after), highlight=False, markup=False)
+    console.print(table)
 
 
 def verification(found: VerificationResult, *, as_json: bool) -> None:

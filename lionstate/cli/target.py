@@ -6,11 +6,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from lionstate.client import StateClient
+from lionstate.client.migration import RemoteMigration
 from lionstate.db import StateDB
 from lionstate.engine import EngineSettings, StoreURL
-from lionstate.errors import InvalidInputError
+from lionstate.engine.ownership import StoreLock
+from lionstate.errors import BackendUnavailableError, InvalidInputError, OwnershipConflictError
+from lionstate.migration import ProgressionMigrationService
 
 __all__ = ["Target", "open_target"]
 
@@ -30,7 +34,13 @@ class Target:
     token: str | None
 
     def daemon_address(self) -> str | None:
-        """The daemon to talk to: the one named, else one that answers beside the store file, else None."""
+        """The daemon to talk to: the one named, else one that answers beside the store file, else None.
+
+        Raises:
+            InvalidInputError: Neither a store nor a daemon is named.
+            BackendUnavailableError: The store is a file that does not exist; a command never creates one.
+            OwnershipConflictError: A daemon owns the store and does not answer beside it.
+        """
         if self.daemon is not None:
             return self.daemon if "://" in self.daemon or self.daemon.startswith("unix:") else f"unix:{self.daemon}"
         if self.url is None:
@@ -41,7 +51,10 @@ class Target:
         if path is None:
             return None
         beside = f"{path}.sock"
-        return f"unix:{beside}" if _answers(beside) else None
+        if _answers(beside):
+            return f"unix:{beside}"
+        _refuse_what_is_owned(path)
+        return None
 
 
 def _answers(path: str) -> bool:
@@ -54,14 +67,25 @@ def _answers(path: str) -> bool:
     return True
 
 
+def _refuse_what_is_owned(path: Path) -> None:
+    if not path.exists():
+        raise BackendUnavailableError(f"there is no store at {path}")
+    owner = StoreLock(path).owner()
+    if owner is not None:
+        raise OwnershipConflictError(
+            f"the store is owned by process {owner}, which does not answer at {path}.sock:"
+            " name its address with --daemon"
+        )
+
+
 @asynccontextmanager
-async def open_target(target: Target) -> AsyncIterator[StateDB | StateClient]:
-    """Open the daemon's client or the store itself."""
+async def open_target(target: Target) -> AsyncIterator[ProgressionMigrationService | RemoteMigration]:
+    """The migration service of the daemon, or of the store opened here."""
     address = target.daemon_address()
     if address is not None:
         async with StateClient(address, token=target.token) as client:
-            yield client
+            yield client.migration
         return
     assert target.url is not None
     async with StateDB(url=target.url, settings=EngineSettings(sqlite_module="auto")) as state:
-        yield state
+        yield state.migration

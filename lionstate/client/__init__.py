@@ -11,8 +11,10 @@ from lionstate import wire
 from lionstate.client.coalescer import Call, Coalescer, send_batch
 from lionstate.client.migration import RemoteMigration
 from lionstate.client.transport import Transport
-from lionstate.engine import Deferred
+from lionstate.engine import Deferred, NotWritten, Outcome, Refused, Unknown, Written
+from lionstate.errors import OutcomeUnknownError
 from lionstate.facade import Facade
+from lionstate.facade.runner import BatchCall
 from lionstate.operations import operation_of
 
 __all__ = ["Call", "Coalescer", "StateClient", "Transport", "send_batch"]
@@ -80,7 +82,7 @@ class StateClient(Facade):
         )
         return codec.decode_result(await (self._writes if writes else self._reads).run(call))
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = await self._post(script, args, kwargs)
         return result
 
@@ -90,11 +92,28 @@ class StateClient(Facade):
         result: R = await self._post(script, args, kwargs)
         return result
 
+    async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> list[Outcome]:
+        codecs = [_codec(operation.script) for operation, _ in calls]
+        deadline = time.monotonic() + self._transport.timeout
+        encoded = [
+            Call(operation.name, codec.encode(dict(params)), operation.writes, operation.idempotent, deadline)
+            for (operation, params), codec in zip(calls, codecs, strict=True)
+        ]
+        replies = await send_batch(self._transport, encoded, atomic=atomic, deadline=deadline)
+        return [_outcome(codec, reply) for codec, reply in zip(codecs, replies, strict=True)]
+
     async def _post(self, script: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         operation = operation_of(script)
         codec = _codec(script)
         params = operation.bind(args, kwargs)
         return await self._call(operation.name, codec, params, writes=operation.writes, idempotent=operation.idempotent)
+
+
+def _outcome(codec: wire.Codec, reply: wire.BatchReply) -> Outcome:
+    if reply.error is None:
+        return Written(codec.decode_result(reply.result))
+    error = wire.error_from_problem(reply.error)
+    return Unknown(error) if isinstance(error, OutcomeUnknownError) else NotWritten(error)
 
 
 @functools.cache

@@ -22,6 +22,10 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
+_READS = frozenset({"status", "verify", "blocked"})
+# A verification takes as long as its history; the daemon answers in the end.
+_VERIFY_SECONDS = 3600.0
+
 
 class RemoteMigration:
     """What ``StateClient.migration`` is; methods, arguments and results as ``ProgressionMigrationService`` has them."""
@@ -30,17 +34,19 @@ class RemoteMigration:
         """Talk through an open transport."""
         self._transport = transport
 
-    async def _verb(self, verb: str, method: Callable[..., Any], params: dict[str, Any]) -> Any:
+    async def _verb(
+        self, verb: str, method: Callable[..., Any], params: dict[str, Any], *, work_seconds: float = 0.0
+    ) -> Any:
         given = {name: value for name, value in params.items() if value is not None}
         path = f"/v1/migration/{verb}"
-        reads = verb in READS
+        reads = verb in _READS
         if reads and given:
             path += "?" + urlencode(given)
         answer = await self._transport.request(
             "GET" if reads else "POST",
             path,
             None if reads else msgspec.json.encode(given),
-            deadline=time.monotonic() + self._transport.timeout,
+            deadline=time.monotonic() + self._transport.timeout + work_seconds,
             writes=not reads,
             idempotent=True,
         )
@@ -64,13 +70,17 @@ class RemoteMigration:
             "max_bytes": max_bytes,
             "max_seconds": max_seconds,
         }
-        step: MigrationStep = await self._verb("step", ProgressionMigrationService.step, params)
+        step: MigrationStep = await self._verb(
+            "step", ProgressionMigrationService.step, params, work_seconds=max_seconds
+        )
         return step
 
     async def verify(self, progression_id: str) -> VerificationResult:
         """Compare both representations without changing anything."""
         params = {"progression_id": progression_id}
-        found: VerificationResult = await self._verb("verify", ProgressionMigrationService.verify, params)
+        found: VerificationResult = await self._verb(
+            "verify", ProgressionMigrationService.verify, params, work_seconds=_VERIFY_SECONDS
+        )
         return found
 
     async def status(self, *, limit: int = 100) -> MigrationStatus:
@@ -105,7 +115,16 @@ class RemoteMigration:
 
     async def paused(self) -> Pause | None:
         """The pause in force."""
-        return (await self.status(limit=1)).pause
+        return (await self.status(limit=0)).pause
+
+    async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
+        """Say whether the daemon's timer steps, whatever its settings say."""
+        params = {"enabled": enabled, "reason": reason}
+        await self._verb("maintenance-enabled", ProgressionMigrationService.set_maintenance_enabled, params)
+
+    async def maintenance_enabled(self) -> bool | None:
+        """What `set_maintenance_enabled` has persisted."""
+        return (await self.status(limit=0)).maintenance_enabled
 
     async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
         """Read a progression from its frozen prefix and relational tail."""
@@ -123,6 +142,3 @@ class RemoteMigration:
         """Cut over although another program seems to write this store."""
         params = {"enabled": enabled, "reason": reason}
         await self._verb("accept-foreign-writers", ProgressionMigrationService.set_accept_foreign_writers, params)
-
-
-READS = frozenset({"status", "verify", "blocked"})

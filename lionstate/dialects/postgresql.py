@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
@@ -107,12 +108,16 @@ _ADVANCE = (
         last_xact=literal_column("pg_current_xact_id()::text::bigint"),
     )
 )
+# LionAGI locks a session's signals by the same key.
+_LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
 _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
 
 # The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
 _PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true)")
 
-_UNAVAILABLE = ("08", "53", "57", "58", "XX", "25006")
+# Also wrong credentials and a database that does not exist: the server cannot be used as it was named.
+_UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")
+_QUERY_CANCELED = "57014"
 
 
 def _sqlstate(error: BaseException) -> str:
@@ -134,8 +139,17 @@ class PostgresqlDialect(PostgresqlRecords):
         json_functions=("jsonb_array_elements", "json_array_elements", "jsonb_array_length"),
     )
 
-    def insert_ignore(self, table: Table) -> Any:
-        return postgresql_insert(table).on_conflict_do_nothing()
+    def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:
+        return postgresql_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
+
+    def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
+        return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
+        return cast(func.trunc(number), BigInteger)
+
+    def lock_word(self, conn: Connection, word: str) -> None:
+        conn.execute(_LOCK_WORD, {"word": word})
 
     def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
         statement = postgresql_insert(table)
@@ -212,7 +226,9 @@ class PostgresqlDialect(PostgresqlRecords):
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection
         raw = getattr(driver, "driver_connection", None)
-        return bool(raw is not None and not raw.is_closed() and raw.is_in_transaction())
+        # The adapter begins with the first statement: where none was sent, none can be lost.
+        begun = getattr(driver, "_transaction", driver) is not None
+        return bool(raw is not None and not raw.is_closed() and (raw.is_in_transaction() or not begun))
 
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
@@ -240,7 +256,9 @@ class PostgresqlDialect(PostgresqlRecords):
         return isinstance(self.classify_error(error), BackendUnavailableError)
 
     def is_transient(self, error: BaseException) -> bool:
-        return _sqlstate(error) in ("40001", "40P01")
+        # A cached statement whose plan a schema change made invalid is prepared anew the next time.
+        stale = "InvalidCachedStatement" in type(getattr(error, "orig", None) or error).__name__
+        return stale or _sqlstate(error) in ("40001", "40P01")
 
 
 def _by_state(state: str) -> StateError:
@@ -252,8 +270,8 @@ def _by_state(state: str) -> StateError:
         return UniqueConflictError()
     if state.startswith("23"):
         return ConflictError(f"the database refused the row ({state})")
-    if state.startswith("22"):
+    if state.startswith(("22", "54")):
         return InvalidInputError(f"the database cannot store a value ({state})")
-    if state.startswith(_UNAVAILABLE):
+    if state.startswith(_UNAVAILABLE) and state != _QUERY_CANCELED:
         return BackendUnavailableError(f"the database cannot be used ({state})")
     return BackendError(f"the database failed ({state})")

@@ -11,14 +11,18 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    Integer,
     LargeBinary,
     Select,
     Table,
+    and_,
     bindparam,
+    case,
     exists,
     func,
     insert,
     select,
+    type_coerce,
     update,
 )
 from sqlalchemy import cast as sql_cast
@@ -45,15 +49,10 @@ from lionstate.schema.own import progression_items, progression_storage_state
 
 __all__ = ["SqliteDialect"]
 
-_STORE_FAILURES = (
-    "disk is full",
-    "disk i/o error",
-    "out of memory",
-    "malformed",
-    "not a database",
-    "unable to open",
-    "readonly",
-)
+# Primary result codes: PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOLFS, NOTADB.
+_STORE_FAILURES = frozenset({3, 7, 8, 10, 11, 13, 14, 22, 26})
+# BUSY, LOCKED, PROTOCOL.
+_BUSY = frozenset({5, 6, 15})
 
 
 def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -103,6 +102,12 @@ def _driver_error(error: BaseException) -> BaseException:
     return found if isinstance(found, BaseException) else error
 
 
+def _code(error: BaseException) -> int:
+    """SQLite's primary result code; 0 for what is not an error of SQLite itself."""
+    found = getattr(error, "sqlite_errorcode", 0)
+    return found & 0xFF if isinstance(found, int) else 0
+
+
 class SqliteDialect(SqliteRecords):
     """The SQLite side of the seam; see ``Dialect``."""
 
@@ -113,8 +118,20 @@ class SqliteDialect(SqliteRecords):
         json_functions=("json_each", "json_tree", "json_array_length", "json_extract"),
     )
 
-    def insert_ignore(self, table: Table) -> Any:
-        return sqlite_insert(table).on_conflict_do_nothing()
+    def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:
+        return sqlite_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
+
+    def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
+        stored = type_coerce(column, Text)
+        array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
+        element = func.json_each(array).table_valued("value", "type")
+        return exists().where(element.c.type == "text", element.c.value == value)
+
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
+        return sql_cast(number, Integer)
+
+    def lock_word(self, conn: Connection, word: str) -> None:
+        """BEGIN IMMEDIATE lets only one writer in anyway."""
 
     def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
         statement = sqlite_insert(table)
@@ -210,9 +227,9 @@ class SqliteDialect(SqliteRecords):
             return UniqueConflictError()
         if "IntegrityError" in kinds:
             return ConflictError(f"the database refused the row: {_first_line(driver)}")
-        if "locked" in text or "busy" in text:
+        if _code(driver) in _BUSY:
             return BackendBusyError()
-        if any(part in text for part in _STORE_FAILURES):
+        if self.is_store_failure(driver) or "closed database" in text:
             return BackendUnavailableError(f"the store cannot be used: {_first_line(driver)}")
         if kinds & {"DataError", "InterfaceError", "ProgrammingError"} or isinstance(
             driver, (ValueError, OverflowError)
@@ -221,9 +238,14 @@ class SqliteDialect(SqliteRecords):
         return BackendError(f"the database failed: {_first_line(driver)}")
 
     def is_store_failure(self, error: BaseException) -> bool:
-        driver = _driver_error(error)
-        text = str(driver).lower()
-        return isinstance(driver, MemoryError) or any(part in text for part in _STORE_FAILURES)
+        found: BaseException | None = error
+        while found is not None:
+            driver = _driver_error(found)
+            if isinstance(driver, MemoryError) or _code(driver) in _STORE_FAILURES:
+                return True
+            # An error of the driver that was translated already keeps it as its cause.
+            found = driver.__cause__ if isinstance(driver, StateError) else None
+        return False
 
     def is_transient(self, error: BaseException) -> bool:
         return False

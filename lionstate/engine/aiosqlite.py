@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,9 +11,6 @@ from aiosqlite.core import Connection as AioConnection
 from sqlalchemy.dialects.sqlite.aiosqlite import AsyncAdapt_aiosqlite_dbapi
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
-
-from lionstate.engine.pragmas import open_connection
-from lionstate.engine.settings import EngineSettings
 
 __all__ = ["create_sqlite_engine"]
 
@@ -29,16 +26,11 @@ _FROM_MODULE = (
 )
 
 
-def create_sqlite_engine(path: Path, module: ModuleType, settings: EngineSettings) -> AsyncEngine:
-    """A read-only pool for ``read_snapshot`` and ``fetch_*``; transactions begin by hand."""
-
-    def open_reader() -> Any:
-        driver = open_connection(module, path, settings, writer=False)
-        driver.execute("PRAGMA query_only = 1")
-        return driver
+def create_sqlite_engine(open_driver: Callable[[], Any], module: ModuleType, size: int) -> AsyncEngine:
+    """A pool of read-only connections for ``read_snapshot``; transactions begin by hand."""
 
     def connect(*_args: Any, **_options: Any) -> AioConnection:
-        return AioConnection(open_reader, 64)
+        return AioConnection(open_driver, 64)
 
     shim = SimpleNamespace(**{name: getattr(aiosqlite, name) for name in dir(aiosqlite) if name[0] != "_"})
     for name in _FROM_MODULE:
@@ -49,6 +41,6 @@ def create_sqlite_engine(path: Path, module: ModuleType, settings: EngineSetting
         "sqlite+aiosqlite://",
         module=dbapi(shim, module),
         poolclass=AsyncAdaptedQueuePool,
-        pool_size=settings.readers,
+        pool_size=size,
         max_overflow=0,
     )

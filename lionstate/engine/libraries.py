@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -67,11 +68,12 @@ def _is_open_here(identity: tuple[int, int]) -> bool:
     return False
 
 
-def claim_file(path: Path, module: str) -> tuple[int, int] | None:
-    """Note that this process opens ``path`` with ``module``; None if the file does not exist yet.
+def claim_file(path: Path, module: str) -> tuple[int, int]:
+    """Note that this process opens ``path`` with ``module``; a file that does not exist is made, empty.
 
     Raises:
         TwoSqliteLibrariesError: Another SQLite library of this process has stores open, or holds this file.
+        OSError: The file cannot be made or looked at.
     """
     with _lock:
         others = {name for names in _open_files.values() for name in names} - {module}
@@ -80,17 +82,25 @@ def claim_file(path: Path, module: str) -> tuple[int, int] | None:
                 f"this process has stores open through {sorted(others)[0]}; opening one through {module} would lose"
                 " commits: set database.sqlite_module to the same library"
             )
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            return None
-        identity = (found.st_dev, found.st_ino)
+        identity = _identity(path)
         if identity not in _open_files and len(_mapped_libraries()) > 1 and _is_open_here(identity):
             raise TwoSqliteLibrariesError(
                 "this process holds the store file open and has two SQLite libraries loaded; close the other handle"
             )
         _open_files.setdefault(identity, []).append(module)
         return identity
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        # Made here, so that its identity is known before SQLite holds it: a handle of our own could not be told from
+        # another library's. O_EXCL: nobody can hold a lock on it that closing would drop.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def release_file(identity: tuple[int, int], module: str) -> None:

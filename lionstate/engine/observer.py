@@ -33,7 +33,7 @@ class SilentObserver:
         """Time until the write lock was held."""
 
     def lock_hold(self, lane: str, seconds: float) -> None:
-        """Time from the lock to the end of the transaction."""
+        """Time from the lock to the end of the transaction, on behalf of ``request`` or ``maintenance``."""
 
     def commit(self, seconds: float) -> None:
         """Time that COMMIT took."""

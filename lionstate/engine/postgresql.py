@@ -6,28 +6,58 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from lionstate.dialects import dialect_named
+from lionstate.dialects import Dialect, dialect_named
+from lionstate.engine.finish import to_the_end
 from lionstate.engine.observer import Observer
 from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written
 from lionstate.engine.settings import EngineSettings
+from lionstate.engine.surface import SqlWrites
 from lionstate.engine.transaction import CommitFailed, execute_batch, translate
-from lionstate.engine.turn import rows_of
 from lionstate.engine.url import StoreURL
-from lionstate.errors import BackendUnavailableError, ClosedError, OutcomeUnknownError, StateError
+from lionstate.errors import (
+    BackendBusyError,
+    BackendUnavailableError,
+    ClosedError,
+    DeadlineExceededError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    StateError,
+)
 
-__all__ = ["LaneTransaction", "PostgresqlWriter", "create_engine"]
+__all__ = ["LaneTransaction", "PostgresqlWriter", "check_out", "create_engine"]
 
 R = TypeVar("R")
 LOCK_TIMEOUT_MS = 500
 _STATUS_WAIT = 10.0
+# What a lane runs seeks by key. Without statistics, and for some numbers of keys with them, the planner takes a scan of
+# the whole table for cheaper (design decision 10).
+_LANE_SETTINGS = {"lock_timeout": str(LOCK_TIMEOUT_MS), "enable_seqscan": "off"}
+_SET_LOCAL = text("SELECT " + ", ".join(f"set_config('{name}', :{name}, true)" for name in _LANE_SETTINGS))
+_STATUS_PAUSE = 0.1
 _APPLICATION = "lionstate"
+
+
+def _ssl_of(mode: str) -> Any:
+    """asyncpg's ``ssl`` argument for libpq's ``sslmode``; an unknown mode is refused, never read as "off"."""
+    if mode in ("prefer", "allow"):
+        return mode
+    if mode == "disable":
+        return False
+    if mode not in ("require", "verify-ca", "verify-full"):
+        raise InvalidInputError("sslmode is disable, allow, prefer, require, verify-ca or verify-full")
+    context = ssl.create_default_context()
+    context.check_hostname = mode == "verify-full"
+    if mode == "require":
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, for_writes: bool) -> AsyncEngine:
@@ -36,23 +66,15 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
     query = dict(target.query)
     mode = query.pop("sslmode", None)
     arguments: dict[str, Any] = {}
-    if mode in ("require", "prefer", "allow"):
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        arguments["ssl"] = context if mode == "require" else mode
-    elif mode in ("verify-ca", "verify-full"):
-        arguments["ssl"] = ssl.create_default_context()
-        arguments["ssl"].check_hostname = mode == "verify-full"
-    elif mode == "disable":
-        arguments["ssl"] = False
+    if mode is not None:
+        arguments["ssl"] = _ssl_of(str(mode))
     if settings.pooler == "transaction":
         arguments["statement_cache_size"] = 0
         query["prepared_statement_cache_size"] = "0"
     else:
         arguments["server_settings"] = {"application_name": _APPLICATION, "jit": "off"}
         if for_writes:
-            arguments["server_settings"]["lock_timeout"] = str(LOCK_TIMEOUT_MS)
+            arguments["server_settings"] |= _LANE_SETTINGS
     return create_async_engine(
         target.set(query=query),
         poolclass=AsyncAdaptedQueuePool,
@@ -62,6 +84,50 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
         connect_args=arguments,
         isolation_level="READ COMMITTED",
     )
+
+
+def _connect_failure(dialect: Dialect, error: BaseException) -> StateError:
+    """The public exception for a connection that could not be had: nothing was written, trying later may help."""
+    if isinstance(error, PoolTimeout):
+        found: StateError = BackendBusyError("every connection to the database was in use for 30 s")
+    else:
+        found = translate(dialect, error)
+        if found.code == "backend":
+            found = BackendUnavailableError(f"the database cannot be reached: {type(error).__name__}")
+    found.__cause__ = error
+    return found
+
+
+_connecting: set[asyncio.Task[Any]] = set()
+
+
+async def check_out(engine: AsyncEngine, dialect: Dialect) -> AsyncConnection:
+    """A connection of the pool.
+
+    asyncpg does not survive a cancellation while it connects: the attempt then goes on by itself, and what comes of
+    it goes back to the pool.
+
+    Raises:
+        StateError: No connection; unreachable, or all in use.
+    """
+
+    async def connect() -> AsyncConnection:
+        return await engine.connect()
+
+    async def give_back(attempt: asyncio.Task[AsyncConnection]) -> None:
+        with suppress(Exception):
+            await (await attempt).close()
+
+    task = asyncio.ensure_future(connect())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        going_back = asyncio.ensure_future(give_back(task))
+        _connecting.add(going_back)
+        going_back.add_done_callback(_connecting.discard)
+        raise
+    except Exception as error:
+        raise _connect_failure(dialect, error) from error
 
 
 class _LaneSession:
@@ -77,29 +143,41 @@ class _LaneSession:
         self._since = 0.0
 
     def begin(self) -> None:
+        self.transaction = None
         self.conn.begin()
         self._since = time.monotonic()
         if self._set_local:
-            self.conn.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
+            self.conn.execute(_SET_LOCAL, _LANE_SETTINGS)
+
+    def before_commit(self) -> None:
+        """Bring the transaction's id back; in a transaction that an error has ended this raises, where COMMIT lies."""
+        self.transaction = self.dialect.transaction_id(self.conn)
 
     def commit(self) -> None:
-        self.transaction = self.dialect.transaction_id(self.conn)
         started = time.monotonic()
         self.conn.commit()
         self._observer.commit(time.monotonic() - started)
-        self._observer.lock_hold(self._lane, time.monotonic() - self._since)
+        self._released()
+
+    def _released(self) -> None:
+        if self._since:
+            self._observer.lock_hold(self._lane, time.monotonic() - self._since)
+            self._since = 0.0
 
     def rollback(self) -> None:
+        self._released()
         try:
             self.conn.rollback()
         except Exception:
-            self.conn.invalidate()
+            with suppress(Exception):
+                self.conn.invalidate()
+                self.conn.rollback()
 
     def after_failed_commit(self, error: BaseException) -> StateError | None:
         return OutcomeUnknownError()
 
 
-class LaneTransaction:
+class LaneTransaction(SqlWrites):
     """What ``transaction()`` yields on PostgreSQL; the same surface as the SQLite writer's turn."""
 
     def __init__(self, conn: AsyncConnection) -> None:
@@ -107,25 +185,12 @@ class LaneTransaction:
         self._conn = conn
         self._dialect = dialect_named("postgresql")
 
-    async def run(self, script: Script[R]) -> R:
+    async def run(self, script: Script[R], /) -> R:
         """Run one script inside the transaction."""
         try:
             return await self._conn.run_sync(script)
         except Exception as error:
             raise translate(self._dialect, error) from error
-
-    async def execute(self, sql: str, params: dict[str, Any] | None = None) -> None:
-        """Run one SQL statement with named parameters."""
-        await self.run(lambda conn: rows_of(conn, sql, params))
-
-    async def fetch_all(self, sql: str, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Run one query; its rows as mappings, not decoded."""
-        return await self.run(lambda conn: rows_of(conn, sql, params))
-
-    async def fetch_one(self, sql: str, params: dict[str, Any] | None = None) -> dict[str, Any] | None:
-        """The first row of a query, or None."""
-        rows = await self.fetch_all(sql, params)
-        return rows[0] if rows else None
 
 
 class PostgresqlWriter:
@@ -147,6 +212,7 @@ class PostgresqlWriter:
 
     def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
         """Begin a batch in a task of its own, which nobody's cancellation reaches."""
+        self.require_open()
         task = asyncio.get_running_loop().create_task(self._run(batch))
         self._running.add(task)
         self._started[id(task)] = time.monotonic()
@@ -164,74 +230,114 @@ class PostgresqlWriter:
     async def _run(self, batch: Batch) -> list[Outcome]:
         waiting = time.monotonic()
         try:
-            conn = await self.engine.connect()
-        except Exception as error:
-            refusal = translate(self.dialect, error)
-            if not isinstance(refusal, StateError) or refusal.code == "backend":
-                refusal = BackendUnavailableError(f"the database cannot be reached: {type(error).__name__}")
-            return [NotWritten(refusal) for unit in batch.take() for _ in unit.calls]
+            conn = await check_out(self.engine, self.dialect)
+        except StateError as error:
+            return self._refused(batch, error)
         session: _LaneSession | None = None
 
         def work(sync: Connection) -> list[Outcome]:
             nonlocal session
-            session = _LaneSession(sync, self._observer, "lane", self._settings.pooler == "transaction")
+            session = _LaneSession(sync, self._observer, batch.lane, self._settings.pooler == "transaction")
             self._observer.lock_wait(time.monotonic() - waiting)
             return execute_batch(session, batch)
 
         try:
             return await conn.run_sync(work)
         except CommitFailed as failed:
-            await conn.invalidate()
+            with suppress(Exception):
+                await conn.invalidate()
             cause = translate(self.dialect, failed.__cause__ or failed)
             committed = await self._status(session.transaction if session is not None else None)
             return failed.resolve(committed, cause)
+        except Exception as error:
+            with suppress(Exception):
+                await conn.invalidate()
+            return self._refused(batch, translate(self.dialect, error))
         finally:
-            await conn.close()
+            with suppress(Exception):
+                await conn.close()
+
+    @staticmethod
+    def _refused(batch: Batch, error: StateError) -> list[Outcome]:
+        return [NotWritten(error) for unit in batch.take() for _ in unit.calls]
 
     async def _status(self, transaction: int | None) -> bool | None:
         """Ask until the transaction is final; None if the server does not say in time."""
         if transaction is None:
             return None
-        give_up = time.monotonic() + _STATUS_WAIT
-        while time.monotonic() < give_up:
-            try:
-                async with self.engine.connect() as conn:
-                    row = await conn.execute(
-                        text("SELECT pg_xact_status(CAST(CAST(:xid AS text) AS xid8))"),
-                        {"xid": str(transaction)},
-                    )
-                    found = row.scalar_one()
-            except Exception as error:
-                translate(self.dialect, error)
-                found = "in progress"
-            if found in ("committed", "aborted"):
-                return bool(found == "committed")
-            await asyncio.sleep(0.1)
-        return None
+        try:
+            async with asyncio.timeout(_STATUS_WAIT):
+                while True:
+                    found = await self._ask_status(transaction)
+                    if found in ("committed", "aborted"):
+                        return found == "committed"
+                    await asyncio.sleep(_STATUS_PAUSE)
+        except TimeoutError:
+            return None
+
+    async def _ask_status(self, transaction: int) -> str | None:
+        try:
+            async with self.engine.connect() as conn:
+                row = await conn.execute(
+                    text("SELECT pg_xact_status(CAST(CAST(:xid AS text) AS xid8))"), {"xid": str(transaction)}
+                )
+                found: str | None = row.scalar_one()
+                return found
+        except Exception:
+            # The server restarts, or has not seen this id: ask again.
+            return None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[LaneTransaction]:
-        """One explicit transaction on a lane of its own; its end is shielded from cancellation."""
+        """One explicit transaction on a connection of its own, within a time limit; its end is shielded."""
         self.require_open()
-        conn = await self.engine.connect()
+        limit = self._settings.transaction_limit_seconds
+        conn = await check_out(self.engine, self.dialect)
         try:
-            async with asyncio.timeout(self._settings.transaction_limit_seconds):
-                await conn.begin()
-                try:
-                    yield LaneTransaction(conn)
-                except BaseException:
-                    await asyncio.shield(asyncio.ensure_future(conn.rollback()))
-                    raise
-                await asyncio.shield(asyncio.ensure_future(self._commit(conn)))
+            timer = asyncio.timeout(limit)
+            try:
+                async with timer:
+                    lane = LaneTransaction(conn)
+                    await lane.run(self._begin_explicitly)
+                    yield lane
+            except BaseException as error:
+                await to_the_end(self._roll_back(conn))
+                if timer.expired() and isinstance(error, TimeoutError):
+                    raise DeadlineExceededError(
+                        f"the transaction was open for more than {limit:g} s and was rolled back"
+                    ) from error
+                raise
+            await to_the_end(self._commit(conn))
         finally:
-            await asyncio.shield(asyncio.ensure_future(conn.close()))
+            await to_the_end(self._give_back(conn))
+
+    def _begin_explicitly(self, conn: Connection) -> None:
+        """A caller's own transaction waits for locks as long as SQLite's would."""
+        conn.begin()
+        conn.execute(text(f"SET LOCAL lock_timeout = {int(self._settings.busy_timeout_ms)}"))
+
+    async def _roll_back(self, conn: AsyncConnection) -> None:
+        try:
+            await conn.rollback()
+        except Exception:
+            with suppress(Exception):
+                await conn.invalidate()
+
+    async def _give_back(self, conn: AsyncConnection) -> None:
+        with suppress(Exception):
+            await conn.close()
 
     async def _commit(self, conn: AsyncConnection) -> None:
-        transaction = await conn.run_sync(self.dialect.transaction_id)
+        try:
+            transaction = await conn.run_sync(self.dialect.transaction_id)
+        except Exception as error:
+            await self._roll_back(conn)
+            raise translate(self.dialect, error) from error
         try:
             await conn.commit()
         except Exception as error:
-            await conn.invalidate()
+            with suppress(Exception):
+                await conn.invalidate()
             failed = CommitFailed([], [Written(None)], 0)
             (outcome,) = failed.resolve(await self._status(transaction), translate(self.dialect, error))
             if not isinstance(outcome, Written):

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from lionstate.engine.settings import EngineSettings
+from lionstate.errors import BackendUnavailableError
 
 __all__ = ["LOCK_SLICE_MS", "connect", "open_connection"]
 
@@ -44,19 +45,26 @@ def open_connection(
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
         )
-    wait = LOCK_SLICE_MS if writer else settings.busy_timeout_ms
+    try:
+        _set_pragmas(driver, module, path, settings, writer=writer)
+    except BaseException:
+        driver.close()
+        raise
+    return driver
+
+
+def _set_pragmas(driver: Any, module: ModuleType, path: Path | None, settings: EngineSettings, *, writer: bool) -> None:
     driver.execute(f"PRAGMA busy_timeout = {settings.busy_timeout_ms}")
     if settings.readonly:
         driver.execute("PRAGMA query_only = 1")
-        return driver
+        return
     if path is not None:
         _switch_to_wal(driver, module, settings.busy_timeout_ms / 1000)
     driver.execute(f"PRAGMA synchronous = {settings.synchronous}")
     driver.execute("PRAGMA foreign_keys = ON")
     driver.execute("PRAGMA cache_size = -64000")
     driver.execute("PRAGMA wal_autocheckpoint = 0")
-    driver.execute(f"PRAGMA busy_timeout = {wait}")
-    return driver
+    driver.execute(f"PRAGMA busy_timeout = {LOCK_SLICE_MS if writer else settings.busy_timeout_ms}")
 
 
 def _switch_to_wal(driver: Any, module: ModuleType, wait_seconds: float) -> None:
@@ -66,12 +74,14 @@ def _switch_to_wal(driver: Any, module: ModuleType, wait_seconds: float) -> None
         try:
             mode = driver.execute("PRAGMA journal_mode").fetchone()[0]
             if mode != "wal":
-                driver.execute("PRAGMA journal_mode = WAL")
+                mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         except module.OperationalError as error:
             if "locked" not in str(error) or time.monotonic() >= give_up:
                 raise
             time.sleep(0.01)
         else:
+            if mode != "wal":
+                raise BackendUnavailableError(f"the file system does not carry a write-ahead log (journal mode {mode})")
             return
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -13,19 +13,20 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from lionstate.dialects import dialect_named
+from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.aiosqlite import create_sqlite_engine
-from lionstate.engine.postgresql import create_engine
+from lionstate.engine.finish import to_the_end
+from lionstate.engine.postgresql import check_out, create_engine
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Script
 from lionstate.engine.settings import EngineSettings
-from lionstate.engine.sqlite import SqliteWriter
+from lionstate.engine.surface import SqlReads
 from lionstate.engine.threads import WorkerThread
 from lionstate.engine.transaction import translate
 from lionstate.engine.url import StoreURL
-from lionstate.errors import BackendUnavailableError
+from lionstate.errors import BackendUnavailableError, ClosedError
 
-__all__ = ["MemoryReader", "PostgresqlReader", "Reader", "SqliteReader"]
+__all__ = ["PostgresqlReader", "Reader", "Snapshot", "SqliteReader"]
 
 R = TypeVar("R")
 
@@ -37,8 +38,8 @@ class Reader(Protocol):
         """Run one script; driver errors come out translated."""
         ...
 
-    def snapshot(self) -> Any:
-        """An async context manager over an AsyncConnection that sees one snapshot."""
+    def snapshot(self) -> AbstractAsyncContextManager[SqlReads]:
+        """An async context manager over several reads that see one snapshot."""
         ...
 
     async def close(self) -> None:
@@ -46,91 +47,179 @@ class Reader(Protocol):
         ...
 
 
+class Snapshot(SqlReads):
+    """What ``read_snapshot()`` yields: scripts and queries on one repeatable read connection."""
+
+    def __init__(self, conn: AsyncConnection, dialect: Dialect) -> None:
+        """Wrap a connection whose transaction is open."""
+        self._conn = conn
+        self._dialect = dialect
+
+    async def run(self, script: Script[R], /) -> R:
+        """Run one read script."""
+        try:
+            return await self._conn.run_sync(script)
+        except Exception as error:
+            raise translate(self._dialect, error) from error
+
+
 class SqliteReader:
     """A few reader threads that share one queue; a script runs in one deferred transaction."""
 
-    def __init__(self, path: Path, module: ModuleType, settings: EngineSettings, *, vfs: str | None = None) -> None:
-        """Prepare the threads; each connects at its first read."""
+    def __init__(
+        self,
+        path: Path,
+        module: ModuleType,
+        settings: EngineSettings,
+        *,
+        vfs: str | None = None,
+        prepare: Callable[[Any], None] | None = None,
+        outdated: str | None = None,
+    ) -> None:
+        """Prepare the threads; connections are made when first needed.
+
+        Args:
+            path: The store file.
+            module: The DBAPI module.
+            settings: Waiting, number of threads.
+            vfs: A SQLite VFS by name, for tests.
+            prepare: Called with each new driver connection before it becomes read-only.
+            outdated: A query that counts reasons, in the snapshot of a read, to replace what was prepared.
+        """
         self.dialect = dialect_named("sqlite")
         self._path = path
         self._module = module
         self._settings = settings
         self._vfs = vfs
+        self._prepare = prepare
+        self._outdated = outdated
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._threads = [WorkerThread(f"lionstate-reader-{n}", self._jobs) for n in range(settings.readers)]
         self._idle: queue.SimpleQueue[tuple[Any, Connection]] = queue.SimpleQueue()
-        self._engine = create_sqlite_engine(path, module, settings)
+        self._running: set[Any] = set()
+        self._engine = create_sqlite_engine(self._open_driver, module, settings.readers)
+        self._closed = False
         for thread in self._threads:
             thread.start()
+
+    def _open_driver(self) -> Any:
+        driver = open_connection(self._module, self._path, self._settings, writer=False, vfs=self._vfs)
+        try:
+            if self._prepare is not None:
+                driver.execute("PRAGMA query_only = 0")
+                self._prepare(driver)
+            driver.execute("PRAGMA query_only = 1")
+        except BaseException:
+            driver.close()
+            raise
+        return driver
 
     def _checkout(self) -> tuple[Any, Connection]:
         try:
             return self._idle.get_nowait()
         except queue.Empty:
-            driver = open_connection(self._module, self._path, self._settings, writer=False, vfs=self._vfs)
-            driver.execute("PRAGMA query_only = 1")
+            driver = self._open_driver()
             return driver, connect(driver, self._module)
 
     async def run(self, script: Script[R]) -> R:
-        """Run one script on a reader thread."""
+        """Run one script on a reader thread; after an error that the connection does not survive it is replaced."""
 
         def work() -> R:
             try:
-                driver, conn = self._checkout()
-                driver.execute("BEGIN")
-                conn.begin()
-                try:
-                    return script(conn)
-                finally:
-                    driver.execute("ROLLBACK")
-                    conn.rollback()
-                    self._idle.put((driver, conn))
+                while True:
+                    driver, conn = self._checkout()
+                    with self._lent(driver, conn) as current:
+                        if current:
+                            return script(conn)
             except Exception as error:
                 raise translate(self.dialect, error) from error
 
-        return await self._threads[0].submit(work)
+        return await asyncio.shield(self._threads[0].submit(work))
+
+    @contextmanager
+    def _lent(self, driver: Any, conn: Connection) -> Iterator[bool]:
+        """One transaction; yields whether the connection fits the store as it is now."""
+        self._running.add(driver)
+        reusable = False
+        try:
+            driver.execute("BEGIN")
+            conn.begin()
+            try:
+                current = self._outdated is None or driver.execute(self._outdated).fetchone()[0] == 0
+                yield current
+            finally:
+                conn.rollback()
+                if driver.in_transaction:
+                    driver.execute("ROLLBACK")
+            reusable = current
+        except Exception as error:
+            reusable = not driver.in_transaction and not self.dialect.is_store_failure(error)
+            raise
+        finally:
+            self._running.discard(driver)
+            if reusable:
+                self._idle.put((driver, conn))
+            else:
+                _discard(driver, conn)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A connection of the aiosqlite pool inside a deferred transaction."""
-        async with self._engine.connect() as conn:
-            await conn.exec_driver_sql("BEGIN")
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        """One deferred transaction on a connection of the aiosqlite pool."""
+        if self._closed:
+            raise ClosedError()
+        conn = await self._begin_snapshot()
+        try:
+            yield Snapshot(conn, self.dialect)
+        finally:
+            await to_the_end(_give_back(conn))
+
+    async def _begin_snapshot(self) -> AsyncConnection:
+        while True:
             try:
-                yield conn
-            finally:
-                await conn.rollback()
+                conn = await self._engine.connect()
+            except Exception as error:
+                raise translate(self.dialect, error) from error
+            try:
+                await conn.exec_driver_sql("BEGIN")
+                if self._outdated is None or (await conn.exec_driver_sql(self._outdated)).scalar_one() == 0:
+                    return conn
+                await conn.invalidate()
+            except BaseException:
+                await to_the_end(_give_back(conn))
+                raise
+            await conn.close()
 
     async def close(self) -> None:
-        """End the threads and close their connections."""
-        for _ in self._threads:
-            self._jobs.put(None)
+        """Let the running reads end, interrupt those that do not within 5 s, close the connections."""
+        if self._closed:
+            return
+        self._closed = True
         for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+            thread.end()
+        for thread in self._threads:
+            if not await asyncio.to_thread(thread.join):
+                for driver in tuple(self._running):
+                    driver.interrupt()
+                await asyncio.to_thread(thread.join)
         with suppress(queue.Empty):
             while True:
-                driver, conn = self._idle.get_nowait()
-                conn.close()
-                driver.close()
+                _discard(*self._idle.get_nowait())
         await self._engine.dispose()
 
 
-class MemoryReader:
-    """A memory store has one connection, the writer's; reads take their turn on it."""
+def _discard(driver: Any, conn: Connection) -> None:
+    with suppress(Exception):
+        conn.close()
+    with suppress(Exception):
+        driver.close()
 
-    def __init__(self, writer: SqliteWriter) -> None:
-        """Read through ``writer``."""
-        self._writer = writer
 
-    async def run(self, script: Script[R]) -> R:
-        """Run one script on the writer's connection."""
-        return await self._writer.read(script)
-
-    def snapshot(self) -> Any:
-        """The writer's own transaction: the only snapshot that a memory store has."""
-        return self._writer.transaction()
-
-    async def close(self) -> None:
-        """Nothing of its own to close."""
+async def _give_back(conn: AsyncConnection) -> None:
+    try:
+        await conn.rollback()
+    except Exception:
+        await conn.invalidate()
+    await conn.close()
 
 
 class PostgresqlReader:
@@ -141,25 +230,35 @@ class PostgresqlReader:
         self.dialect = dialect_named("postgresql")
         self.engine = create_engine(url, settings, pool_size=settings.readers, for_writes=False)
         self._snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._closed = False
 
     async def run(self, script: Script[R]) -> R:
-        """Run one script; a lost connection is tried once more on a new one."""
+        """Run one script; a lost connection or a stale cached statement is tried once more."""
         for attempt in (1, 2):
             try:
-                async with self._snapshots.connect() as conn, conn.begin():
-                    return await conn.run_sync(script)
+                async with self.snapshot() as snapshot:
+                    return await snapshot.run(script)
+            except BackendUnavailableError:
+                if attempt == 2:
+                    raise
             except Exception as error:
-                failure = translate(self.dialect, error)
-                if attempt == 2 or not isinstance(failure, BackendUnavailableError):
-                    raise failure from error
+                if attempt == 2 or not self.dialect.is_transient(error.__cause__ or error):
+                    raise
         raise BackendUnavailableError()
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A connection inside one REPEATABLE READ READ ONLY transaction."""
-        async with self._snapshots.connect() as conn, conn.begin():
-            yield conn
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        """One REPEATABLE READ READ ONLY transaction on a connection of the pool."""
+        if self._closed:
+            raise ClosedError()
+        conn = await check_out(self._snapshots, self.dialect)
+        try:
+            await conn.begin()
+            yield Snapshot(conn, self.dialect)
+        finally:
+            await to_the_end(_give_back(conn))
 
     async def close(self) -> None:
-        """Dispose the pool."""
+        """Dispose the pool; connections still in use close when they come back."""
+        self._closed = True
         await self.engine.dispose()

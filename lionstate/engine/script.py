@@ -69,7 +69,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One call of a fold was refused before anything was written for it; the others go on."""
+    """A call was refused: of a fold before anything was written for it, alone with what it wrote staying.
+
+    The caller gets the error; the other calls of the transaction go on.
+    """
+
+    __refused__: ClassVar[bool] = True
 
     error: StateError
 
@@ -114,10 +119,21 @@ class Unit:
 
 
 class Batch(Protocol):
-    """What a writer runs in one transaction."""
+    """What a writer runs in one transaction.
+
+    Attributes:
+        lane: For whom, to measure lock holds by: ``request`` or ``maintenance``.
+    """
+
+    @property
+    def lane(self) -> str: ...
+
+    def wanted(self) -> bool:
+        """Asked while the writer waits for its lock: whether anybody still wants the batch."""
+        ...
 
     def take(self) -> Sequence[Unit]:
-        """Called once, when the writer holds its lock: decide what is still alive and how it folds."""
+        """Decide, under the writer's lock, what is still alive and how it folds; a second call changes nothing."""
         ...
 
     def lock(self, conn: Connection) -> None:

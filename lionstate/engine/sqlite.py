@@ -6,29 +6,30 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_named
 from lionstate.engine.observer import Observer
-from lionstate.engine.pragmas import LOCK_SLICE_MS, connect, open_connection
-from lionstate.engine.script import Batch, Outcome, Script, Written
+from lionstate.engine.pragmas import connect, open_connection
+from lionstate.engine.script import Batch, NotWritten, Outcome, Written
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.threads import WorkerThread
-from lionstate.engine.transaction import CommitFailed, execute_batch, translate
+from lionstate.engine.transaction import CommitFailed, Session, execute_batch, translate
 from lionstate.engine.turn import Turn
 from lionstate.engine.wal import Checkpoint, WalKeeper
 from lionstate.engine.writer import BatchLog
-from lionstate.errors import BackendBusyError, ClosedError, StateError
+from lionstate.errors import BackendBusyError, ClosedError, DeadlineExceededError, StateError
 
 __all__ = ["SqliteWriter"]
 
 R = TypeVar("R")
 
+_REQUEST = "request"
 _HOLD_BEFORE_PAUSE = 0.5
 _PAUSE = 0.110
 _PROGRESS_OPERATIONS = 100_000
@@ -41,6 +42,8 @@ class SqliteWriter:
     free for 110 ms after 0.5 s of accumulated hold unless the store is exclusive, and is the only connection that
     checkpoints (design §2.1, §2.2, decision 23).
     """
+
+    conn: Connection
 
     def __init__(
         self,
@@ -59,26 +62,36 @@ class SqliteWriter:
         self._observer = observer
         self._vfs = vfs
         self._thread = WorkerThread("lionstate-writer")
+        self._driver: Any = None
         self._stopping = threading.Event()
         self._log: BatchLog | None = None
+        self._number = 0
         self._in_doubt: int | None = None
+        self._wanted: Callable[[], bool] | None = None
         self._held_since = 0.0
         self._held_total = 0.0
         self._released_at = 0.0
         self._alive_at = time.monotonic()
         self._busy = False
+        self._lane = _REQUEST
+        self._turns: set[Turn] = set()
         self.lanes = 1
 
     async def open(self) -> None:
         """Start the thread and connect; the schema may not be there yet."""
         self._thread.start()
-        await self._thread.submit(self._connect)
+        await asyncio.shield(self._thread.submit(self._connect))
 
     def _connect(self) -> None:
-        self._driver = open_connection(self.module, self._path, self._settings, writer=True, vfs=self._vfs)
-        self._driver.set_progress_handler(self._tick, _PROGRESS_OPERATIONS)
-        self.conn: Connection = connect(self._driver, self.module)
-        self.wal = WalKeeper(self._driver, self.module.sqlite_version_info, self._path, self._observer)
+        driver = open_connection(self.module, self._path, self._settings, writer=True, vfs=self._vfs)
+        try:
+            driver.set_progress_handler(self._tick, _PROGRESS_OPERATIONS)
+            self.wal = WalKeeper(driver, self.module.sqlite_version_info, self._path, self._observer)
+            self.conn = connect(driver, self.module)
+        except BaseException:
+            driver.close()
+            raise
+        self._driver = driver
 
     def _tick(self) -> int:
         self._alive_at = time.monotonic()
@@ -97,48 +110,69 @@ class SqliteWriter:
         return await asyncio.shield(self.start(batch))
 
     def _run(self, batch: Batch) -> list[Outcome]:
-        self._busy, self._alive_at = True, time.monotonic()
+        self._busy, self._alive_at, self._wanted = True, time.monotonic(), batch.wanted
+        self._lane = batch.lane
         try:
-            self._settle_earlier_doubt()
-            outcomes = execute_batch(self, batch)
+            return execute_batch(self, batch)
         except CommitFailed as failed:
-            outcomes = self._resolve(failed)
+            return self._resolve(failed)
         except Exception as error:
-            outcomes = execute_batch(_Refusing(self, translate(self.dialect, error)), batch)
+            self.rollback()
+            refusal = NotWritten(translate(self.dialect, error))
+            return [refusal for unit in batch.take() for _ in unit.calls]
         finally:
-            self._busy, self._alive_at = False, time.monotonic()
-        return outcomes
+            self._busy, self._alive_at, self._wanted = False, time.monotonic(), None
+            self._lane = _REQUEST
 
     def begin(self) -> None:
-        """BEGIN IMMEDIATE, waiting in slices; BackendBusyError after the whole wait."""
+        """BEGIN IMMEDIATE, waiting in slices; BackendBusyError after the whole wait.
+
+        Nothing begins while an earlier COMMIT is in doubt: a later batch would destroy the evidence.
+        """
+        if self._driver is None:
+            self._reconnect()
+        if self._in_doubt is not None:
+            self._look_after_doubt()
         self._pause_for_others()
-        started = time.monotonic()
-        give_up = started + self._settings.busy_timeout_ms / 1000
-        while True:
-            try:
-                self._driver.execute("BEGIN IMMEDIATE")
-                break
-            except self.module.OperationalError as error:
-                if not isinstance(translate(self.dialect, error), BackendBusyError):
-                    raise
-            self._alive_at = time.monotonic()
-            if self._stopping.is_set() or self._alive_at >= give_up:
-                self._observer.lock_wait(time.monotonic() - started)
-                raise BackendBusyError(
-                    f"another process held the store's write lock for {time.monotonic() - started:.1f} s;"
-                    " nothing was written"
-                )
-        self._held_since = time.monotonic()
-        self._observer.lock_wait(self._held_since - started)
+        self._wait_for_lock()
         self.conn.begin()
         if self._log is not None:
             self._number = self._log.record(self.conn)
+
+    def _wait_for_lock(self) -> None:
+        started = time.monotonic()
+        give_up = started + self._settings.busy_timeout_ms / 1000
+        try:
+            while True:
+                self._alive_at = time.monotonic()
+                try:
+                    self._driver.execute("BEGIN IMMEDIATE")
+                except self.module.OperationalError as error:
+                    if not isinstance(translate(self.dialect, error), BackendBusyError):
+                        raise
+                else:
+                    self._held_since = time.monotonic()
+                    return
+                waited = time.monotonic() - started
+                if self._stopping.is_set():
+                    raise ClosedError("the store is closing and another process holds its lock; nothing was written")
+                if self._wanted is not None and not self._wanted():
+                    raise DeadlineExceededError()
+                if started + waited >= give_up:
+                    raise BackendBusyError(
+                        f"another process held the store's write lock for {waited:.1f} s; nothing was written"
+                    )
+        finally:
+            self._observer.lock_wait(time.monotonic() - started)
+
+    def before_commit(self) -> None:
+        """Nothing: the batch number was written at the beginning."""
 
     def commit(self) -> None:
         """COMMIT on the driver, so that one without an open transaction raises."""
         started = time.monotonic()
         self._driver.execute("COMMIT")
-        self._release(started)
+        self._release()
         self.conn.commit()
         self._observer.commit(self._released_at - started)
         # The transaction is committed whatever a checkpoint says.
@@ -146,22 +180,24 @@ class SqliteWriter:
             self.wal.after_commit()
 
     def rollback(self) -> None:
-        """End the transaction in whatever state it is."""
-        self._release(time.monotonic())
+        """End the transaction in whatever state it is; a connection that cannot is replaced at the next BEGIN."""
+        self._release()
+        if self._driver is None:
+            return
         try:
             self.conn.rollback()
             if self._driver.in_transaction:
                 self._driver.execute("ROLLBACK")
         except Exception:
-            self._reconnect()
+            self._drop_connection()
 
-    def _release(self, at: float) -> None:
+    def _release(self) -> None:
         if self._held_since:
             self._released_at = time.monotonic()
             hold = self._released_at - self._held_since
             self._held_total += hold
             self._held_since = 0.0
-            self._observer.lock_hold("writer", hold)
+            self._observer.lock_hold(self._lane, hold)
 
     def _pause_for_others(self) -> None:
         """Leave the lock free longer than SQLite's longest busy pause, so that other processes get their turn."""
@@ -177,11 +213,14 @@ class SqliteWriter:
 
     def _resolve(self, failed: CommitFailed) -> list[Outcome]:
         error = translate(self.dialect, failed.__cause__ or failed)
-        self._release(time.monotonic())
-        self._in_doubt = self._number if self._log is not None else None
+        self._release()
         committed: bool | None = None
         try:
-            committed = self._look_after_doubt()
+            if self._log is not None:
+                self._in_doubt = self._number
+                committed = self._look_after_doubt()
+            else:
+                self._drop_connection()
         except Exception as again:
             error = translate(self.dialect, again)
         return failed.resolve(committed, error)
@@ -193,65 +232,79 @@ class SqliteWriter:
         (outcome,) = self._resolve(failed)
         return None if isinstance(outcome, Written) else outcome.error
 
-    def _look_after_doubt(self) -> bool | None:
-        """Reopen, read the last batch number and commit a row of our own, which settles the log for good."""
-        self._reconnect()
+    def _look_after_doubt(self) -> bool:
+        """Reopen, compare the number in the store and commit a row of our own, which settles the log for good.
+
+        Only this writer writes its number, and nothing was begun since: the batch in doubt is there exactly if its
+        number is. The answer counts only if the row is committed; until then the doubt stays.
+        """
         log, number = self._log, self._in_doubt
-        if log is None or number is None:
-            return None
-        self._begin_plainly()
-        committed = log.last(self.conn) >= number
-        log.settle(self.conn)
-        self._driver.execute("COMMIT")
-        self.conn.commit()
+        assert log is not None and number is not None
+        if self._path is None:
+            # A memory store has no log on disk, and reopening it would empty it.
+            self.rollback()
+        else:
+            self._reconnect()
+        self._wait_plainly()
+        try:
+            committed = log.last(self.conn) == number
+            log.settle(self.conn)
+            self._commit_plainly()
+        except Exception:
+            self.rollback()
+            raise
         self._in_doubt = None
         return committed
 
-    def _settle_earlier_doubt(self) -> None:
-        if self._in_doubt is not None:
-            self._look_after_doubt()
-
-    def _begin_plainly(self) -> None:
-        self._driver.execute(f"PRAGMA busy_timeout = {self._settings.busy_timeout_ms}")
-        self._driver.execute("BEGIN IMMEDIATE")
-        self._driver.execute(f"PRAGMA busy_timeout = {LOCK_SLICE_MS}")
+    def _wait_plainly(self) -> None:
+        held, self._wanted = self._wanted, None
+        try:
+            self._wait_for_lock()
+        finally:
+            self._wanted = held
         self.conn.begin()
 
-    def _reconnect(self) -> None:
+    def _commit_plainly(self) -> None:
+        self._driver.execute("COMMIT")
+        self._release()
+        self.conn.commit()
+
+    def _drop_connection(self) -> None:
+        """Close what can be closed; a memory store keeps its connection, which is the store."""
+        if self._path is None or self._driver is None:
+            return
+        driver, self._driver = self._driver, None
         with suppress(Exception):
             self.conn.invalidate()
             self.conn.close()
         with suppress(Exception):
-            self._driver.close()
+            driver.close()
+
+    def _reconnect(self) -> None:
+        self._drop_connection()
         self._connect()
 
-    async def read(self, script: Script[R]) -> R:
-        """Run a read on the writer's own connection (memory stores) in a deferred transaction."""
+    async def on_thread(self, work: Callable[[], R]) -> R:
+        """Run work on the writer thread between batches; a cancelled caller does not stop it."""
+        return await asyncio.shield(self._thread.submit(work))
 
-        def work() -> R:
-            self._driver.execute("BEGIN")
-            self.conn.begin()
-            try:
-                return script(self.conn)
-            except Exception as error:
-                raise translate(self.dialect, error) from error
-            finally:
-                self.rollback()
-
-        return await self._thread.submit(work)
+    def begin_reading(self) -> None:
+        """BEGIN DEFERRED on the writer's own connection (memory stores)."""
+        self._driver.execute("BEGIN")
+        self.conn.begin()
 
     async def call(self, work: Callable[[WalKeeper], R]) -> R:
         """Run work on the writer thread between batches, outside a transaction."""
 
         def safely() -> R:
             try:
+                if self._driver is None:
+                    self._reconnect()
                 return work(self.wal)
-            except StateError:
-                raise
             except Exception as error:
                 raise translate(self.dialect, error) from error
 
-        return await self._thread.submit(safely)
+        return await self.on_thread(safely)
 
     async def tick(self) -> None:
         """The 1 s timer of the write-ahead log."""
@@ -261,57 +314,76 @@ class SqliteWriter:
         """Run one checkpoint on the writer's connection."""
         return await self.call(lambda wal: wal.checkpoint(mode))
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Turn]:
+    async def vacuum(self) -> None:
+        """Rebuild the file; a long statement on the writer's connection."""
+        await self.call(lambda wal: wal.vacuum())
+
+    def transaction(self) -> AbstractAsyncContextManager[Turn]:
         """Hold the writer for one explicit transaction, one hop a statement, within a time limit."""
-        turn = Turn(self, self._settings.transaction_limit_seconds)
-        async with turn.held(self._thread.submit(turn.serve)):
-            yield turn
+        return self.turn_on(self)
+
+    @asynccontextmanager
+    async def turn_on(self, session: Session) -> AsyncIterator[Turn]:
+        """Hold the writer's connection for a turn that ``session`` begins and ends."""
+        self.require_open()
+        turn = Turn(session, self._settings.transaction_limit_seconds)
+
+        def serve() -> None:
+            self._wanted = turn.wanted
+            try:
+                turn.serve()
+            finally:
+                self._wanted = None
+
+        self._turns.add(turn)
+        try:
+            async with turn.held(self._thread.submit(serve)):
+                yield turn
+        finally:
+            self._turns.discard(turn)
 
     def seconds_since_sign_of_life(self) -> float:
         """0 while idle; else the age of the last bounded wait or progress tick of the running batch."""
         return time.monotonic() - self._alive_at if self._busy else 0.0
 
     async def close(self) -> None:
-        """Checkpoint without waiting for anyone, close the connection and end the thread; may be repeated."""
+        """Stop waiting for locks, checkpoint without waiting for anyone, close; may be repeated."""
         if self._stopping.is_set():
             return
         self._stopping.set()
-
-        def work() -> None:
-            # Frames that cannot be moved stay in the log; the next open recovers them.
-            with suppress(self.module.Error):
-                self.wal.close_down()
-            self.conn.close()
-            self._driver.close()
-
+        for turn in tuple(self._turns):
+            turn.abort()
         try:
-            await asyncio.shield(self._thread.submit(work))
+            await asyncio.shield(self._thread.submit(self._close_down))
         finally:
-            self._thread.jobs.put(None)
+            self._thread.end()
+        await asyncio.to_thread(self._thread.join)
+
+    def _close_down(self) -> None:
+        if self._driver is None:
+            return
+        # Frames that cannot be moved stay in the log; the next open recovers them.
+        with suppress(Exception):
+            if self._log is not None and self._in_doubt is None:
+                self._forget(self._log)
+            self.wal.close_down()
+        with suppress(Exception):
+            self.conn.close()
+        self._driver.close()
+        self._driver = None
+
+    def _forget(self, log: BatchLog) -> None:
+        try:
+            self._wait_plainly()
+            log.forget(self.conn)
+            self._commit_plainly()
+        except Exception:
+            # Others remove the row later.
+            self.rollback()
+            if self._driver is None:
+                raise
 
     def require_open(self) -> None:
         """ClosedError after ``close``."""
         if self._stopping.is_set():
             raise ClosedError()
-
-
-class _Refusing:
-    """A session whose BEGIN fails: the batch ends not written with this error."""
-
-    def __init__(self, writer: SqliteWriter, error: StateError) -> None:
-        self.conn = writer.conn
-        self.dialect = writer.dialect
-        self._error = error
-
-    def begin(self) -> None:
-        raise self._error
-
-    def commit(self) -> None:
-        raise self._error
-
-    def rollback(self) -> None:
-        """Nothing was begun."""
-
-    def after_failed_commit(self, error: BaseException) -> StateError | None:
-        return self._error

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from lionstate.errors import ClosedError
+
 __all__ = ["WorkerThread"]
 
 R = TypeVar("R")
@@ -33,6 +35,7 @@ class WorkerThread:
         """Prepare the thread; several threads may share one queue of ``jobs``."""
         self.jobs = jobs if jobs is not None else queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._ended = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -42,8 +45,15 @@ class WorkerThread:
         while (job := self.jobs.get()) is not None:
             job()
 
+    def end(self) -> None:
+        """Run what is queued and end; ``submit`` refuses from now on."""
+        self._ended = True
+        self.jobs.put(None)
+
     def join(self, timeout_seconds: float = 5.0) -> bool:
-        """Wait until the thread has ended (a None in its queue ends it); False if it did not within the time."""
+        """Wait until the thread has ended; False if it did not within the time."""
+        if self._thread.ident is None:
+            return True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
@@ -53,7 +63,13 @@ class WorkerThread:
         return threading.current_thread() is self._thread
 
     def submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        """Queue ``work`` and return a future of the running loop; a cancelled future does not stop the work."""
+        """Queue ``work`` and return a future of the running loop; a cancelled future does not stop the work.
+
+        Raises:
+            ClosedError: The thread ends or has ended; the work would never run.
+        """
+        if self._ended:
+            raise ClosedError()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
 

@@ -1,6 +1,7 @@
 """One batch in one transaction: optimistic first, then a replay that isolates what fails.
 
 Synchronous and the same for both databases: SQLite calls it on the writer thread, PostgreSQL inside ``run_sync``.
+Whatever leaves ``execute_batch`` as an ordinary exception was rolled back; only ``CommitFailed`` leaves a doubt.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
 from lionstate.engine.script import Batch, Call, NotWritten, Outcome, Refused, Unit, Unknown, Written
-from lionstate.errors import BackendError, InvalidInputError, OutcomeUnknownError, StateError
+from lionstate.errors import BackendBusyError, BackendError, InvalidInputError, OutcomeUnknownError, StateError
 
-__all__ = ["CommitFailed", "Session", "execute_batch", "translate"]
+__all__ = ["CommitFailed", "Session", "execute_batch", "require_open", "translate"]
 
 _log = logging.getLogger(__name__)
 _TRANSIENT_RETRIES = 3
@@ -29,6 +30,10 @@ class Session(Protocol):
 
     def begin(self) -> None:
         """Begin a write transaction; raises BackendBusyError after the whole wait."""
+        ...
+
+    def before_commit(self) -> None:
+        """The last statements before COMMIT; an error here means that nothing is written."""
         ...
 
     def commit(self) -> None:
@@ -55,7 +60,12 @@ class CommitFailed(Exception):
         super().__init__("COMMIT failed")
 
     def resolve(self, committed: bool | None, error: StateError) -> list[Outcome]:
-        """The outcome of every call, in order, once it is known whether the commit is there (None: it is not)."""
+        """The outcome of every call, in order.
+
+        Args:
+            committed: Whether the commit is there; None if that could not be found out.
+            error: What those get that are not written.
+        """
         doubtful = self.doubtful
         if committed is False:
             doubtful = [NotWritten(error) if isinstance(found, Written) else found for found in doubtful]
@@ -92,9 +102,12 @@ def execute_batch(session: Session, batch: Batch) -> list[Outcome]:
         session.begin()
     except Exception as error:
         session.rollback()
-        refusal = translate(session.dialect, error)
-        return [NotWritten(refusal) for unit in batch.take() for _ in unit.calls]
-    units = batch.take()
+        return _all_refused([call for unit in batch.take() for call in unit.calls], translate(session.dialect, error))
+    try:
+        units = batch.take()
+    except BaseException:
+        session.rollback()
+        raise
     calls = [call for unit in units for call in unit.calls]
     if not calls:
         session.rollback()
@@ -103,22 +116,26 @@ def execute_batch(session: Session, batch: Batch) -> list[Outcome]:
         try:
             if attempt:
                 session.begin()
-            return _together(session, batch, units)
-        except CommitFailed:
-            raise
+            outcomes = _together(session, batch, units)
         except Exception as error:
             session.rollback()
             if session.dialect.is_transient(error) and attempt < _TRANSIENT_RETRIES:
                 continue
             refusal = translate(session.dialect, error)
             if session.dialect.is_store_failure(error) or len(calls) == 1 or _gave_way(refusal):
-                return [NotWritten(refusal)] * len(calls)
+                return _all_refused(calls, refusal)
             break
+        _commit(session, [], outcomes, 0)
+        return outcomes
     return _replay(session, batch, calls)
 
 
+def _all_refused(calls: Sequence[Call], error: StateError) -> list[Outcome]:
+    return [NotWritten(error)] * len(calls)
+
+
 def _gave_way(error: StateError) -> bool:
-    return error.code == "backend_busy"
+    return isinstance(error, BackendBusyError)
 
 
 def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Outcome]:
@@ -127,18 +144,30 @@ def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Out
         batch.lock(conn)
     outcomes: list[Outcome] = []
     for unit in units:
-        values = unit.fold(conn) if unit.fold is not None else [call(conn) for call in unit.calls]
-        outcomes.extend(_settled(value) for value in values)
-    _require_open(session)
-    _commit(session, [], outcomes, 0)
+        outcomes.extend(_settled(value) for value in _values(session, unit))
+        require_open(session)
+    session.before_commit()
     return outcomes
+
+
+def _values(session: Session, unit: Unit) -> Sequence[Any]:
+    if unit.fold is not None:
+        values = unit.fold(session.conn)
+        if len(values) != len(unit.calls):
+            raise BackendError(f"a fold of {len(unit.calls)} calls returned {len(values)} values")
+        return values
+    values = []
+    for call in unit.calls:
+        values.append(call(session.conn))
+        require_open(session)
+    return values
 
 
 def _settled(value: Any) -> Outcome:
     return NotWritten(value.error) if isinstance(value, Refused) else Written(value)
 
 
-def _require_open(session: Session) -> None:
+def require_open(session: Session) -> None:
     """SQLITE_FULL, I/O errors and RAISE(ROLLBACK) end a transaction silently; a COMMIT after that would lie."""
     if not session.dialect.in_transaction(session.conn):
         raise BackendError("the database ended the transaction before it was committed")
@@ -151,52 +180,66 @@ def _commit(session: Session, settled: list[Outcome], doubtful: list[Outcome], r
         raise CommitFailed(settled, doubtful, remaining) from error
 
 
+class _Ended(Exception):
+    """The database ended the transaction; every outcome noted so far went with it."""
+
+
 def _replay(session: Session, batch: Batch, calls: Sequence[Call]) -> list[Outcome]:
     """Run the calls in savepoints of one transaction, so that only the failing ones are refused."""
-    conn, dialect = session.conn, session.dialect
-    outcomes: list[Outcome] = []
     try:
         session.begin()
-        batch.lock(conn)
-        for call in calls:
-            savepoint = conn.begin_nested()
-            try:
-                outcome = _settled(call(conn))
-                _require_open(session)
-                savepoint.commit()
-            except Exception as error:
-                if not dialect.in_transaction(conn):
-                    # Every outcome noted so far went with the transaction.
-                    session.rollback()
-                    if dialect.is_store_failure(error):
-                        return [NotWritten(translate(dialect, error))] * len(calls)
-                    return _one_by_one(session, calls)
-                savepoint.rollback()
-                outcome = NotWritten(translate(dialect, error))
-            outcomes.append(outcome)
-        _require_open(session)
+        batch.lock(session.conn)
+        outcomes = [_in_savepoint(session, call) for call in calls]
+        require_open(session)
+        session.before_commit()
+    except _Ended:
+        session.rollback()
     except Exception as error:
         session.rollback()
-        return [NotWritten(translate(dialect, error))] * len(calls)
-    _commit(session, [], outcomes, 0)
-    return outcomes
+        return _all_refused(calls, translate(session.dialect, error))
+    else:
+        _commit(session, [], outcomes, 0)
+        return outcomes
+    return _one_by_one(session, calls)
+
+
+def _in_savepoint(session: Session, call: Call) -> Outcome:
+    """One call of a replay; what no other call would survive either is raised."""
+    conn, dialect = session.conn, session.dialect
+    savepoint = conn.begin_nested()
+    try:
+        outcome = _settled(call(conn))
+        require_open(session)
+        savepoint.commit()
+    except Exception as error:
+        refusal = translate(dialect, error)
+        if dialect.is_store_failure(error) or _gave_way(refusal):
+            # Giving way: later calls on the same rows would overtake the one that has to wait.
+            raise
+        if not dialect.in_transaction(conn):
+            raise _Ended from error
+        savepoint.rollback()
+        return NotWritten(refusal)
+    return outcome
 
 
 def _one_by_one(session: Session, calls: Sequence[Call]) -> list[Outcome]:
     """Run each call in a transaction of its own: a script of this batch ends transactions under us."""
     outcomes: list[Outcome] = []
     for position, call in enumerate(calls):
+        remaining = len(calls) - position
         try:
             session.begin()
             outcome = _settled(call(session.conn))
-            _require_open(session)
+            require_open(session)
+            session.before_commit()
         except Exception as error:
             session.rollback()
             refusal = translate(session.dialect, error)
-            if session.dialect.is_store_failure(error):
-                return [*outcomes, *[NotWritten(refusal)] * (len(calls) - position)]
+            if session.dialect.is_store_failure(error) or _gave_way(refusal):
+                return [*outcomes, *[NotWritten(refusal)] * remaining]
             outcome = NotWritten(refusal)
         else:
-            _commit(session, outcomes, [outcome], len(calls) - position - 1)
+            _commit(session, outcomes, [outcome], remaining - 1)
         outcomes.append(outcome)
     return outcomes

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, text
-
+from lionstate.engine.finish import to_the_end
 from lionstate.engine.script import Script
-from lionstate.engine.transaction import Session, translate
+from lionstate.engine.surface import SqlWrites
+from lionstate.engine.transaction import Session, require_open, translate
 from lionstate.errors import ClosedError, DeadlineExceededError, StateError
 
-__all__ = ["Turn", "rows_of"]
+__all__ = ["Turn"]
 
 R = TypeVar("R")
 
 
-def rows_of(conn: Connection, sql: str, params: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Run text SQL with named parameters; its rows as mappings, [] for a statement without rows."""
-    result = conn.execute(text(sql), dict(params or {}))
-    return [dict(row) for row in result.mappings()] if result.returns_rows else []
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
-class Turn:
+class Turn(SqlWrites):
     """What ``transaction()`` yields: scripts and SQL inside one write transaction.
 
     The transaction commits when the block ends normally and rolls back when it raises, when the caller is
-    cancelled, and when the time limit passes.
+    cancelled, when the time limit passes, and when the store closes.
     """
 
     def __init__(self, session: Session, limit_seconds: float) -> None:
@@ -40,11 +40,19 @@ class Turn:
         self._jobs: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._begun: asyncio.Future[None] = self._loop.create_future()
+        self._begun.add_done_callback(_looked_at)
+        self._abandoned = threading.Event()
         self._failure: StateError | None = None
+
+    def wanted(self) -> bool:
+        """Whether the caller still waits for the turn; asked on the serving thread while BEGIN waits."""
+        return not self._abandoned.is_set()
 
     def serve(self) -> None:
         """Hold the transaction and run what the caller sends until it ends or the limit passes."""
         try:
+            if self._abandoned.is_set():
+                raise ClosedError("the caller of the transaction is gone")
             self._session.begin()
         except Exception as error:
             self._session.rollback()
@@ -57,12 +65,18 @@ class Turn:
             try:
                 job = self._jobs.get(timeout=max(0.0, give_up - time.monotonic()))
             except queue.Empty:
-                self._failure = DeadlineExceededError(
-                    f"the transaction was open for more than {self._limit:g} s and was rolled back"
+                self._fail(
+                    DeadlineExceededError(
+                        f"the transaction was open for more than {self._limit:g} s and was rolled back"
+                    )
                 )
-                self._session.rollback()
                 return
             going = job()
+
+    def _fail(self, failure: StateError) -> bool:
+        self._failure = failure
+        self._session.rollback()
+        return False
 
     def _tell(self, future: asyncio.Future[Any], result: Any = None, error: BaseException | None = None) -> None:
         def deliver() -> None:
@@ -79,11 +93,12 @@ class Turn:
 
     @asynccontextmanager
     async def held(self, serving: asyncio.Future[None]) -> AsyncIterator[None]:
-        """Keep the turn for the length of the block; the end is shielded from cancellation."""
+        """Keep the turn for the length of the block; begin and end are shielded from cancellation."""
         self._serving = serving
         try:
             await asyncio.shield(self._begun)
         except asyncio.CancelledError:
+            self._abandoned.set()
             await self._end(commit=False)
             raise
         try:
@@ -95,39 +110,57 @@ class Turn:
         if self._failure is not None:
             raise self._failure
 
+    def abort(self) -> None:
+        """Roll back as soon as the running statement ends: the store closes."""
+        self._abandoned.set()
+        self._jobs.put(lambda: self._fail(ClosedError("the store closed; the transaction was rolled back")))
+
     async def _end(self, *, commit: bool) -> None:
         self._jobs.put(lambda: self._finish(commit=commit))
-        ended = asyncio.ensure_future(asyncio.wait([self._serving]))
-        try:
-            await asyncio.shield(ended)
-        finally:
-            if not ended.done():
-                await ended
+        await to_the_end(self._served())
+
+    async def _served(self) -> None:
+        await asyncio.wait([self._serving])
 
     def _finish(self, *, commit: bool) -> bool:
         if not commit:
             self._session.rollback()
             return False
         try:
+            require_open(self._session)
+            self._session.before_commit()
+        except Exception as error:
+            return self._fail(translate(self._session.dialect, error))
+        try:
             self._session.commit()
         except Exception as raised:
             self._failure = self._session.after_failed_commit(raised)
         return False
 
-    async def run(self, script: Script[R]) -> R:
-        """Run one script inside the transaction."""
+    async def run(self, script: Script[R], /) -> R:
+        """Run one script inside the transaction.
+
+        An error of a statement leaves the transaction open, unless the database ended it: then nothing more runs.
+        """
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[R] = self._loop.create_future()
+        future.add_done_callback(_looked_at)
 
         def job() -> bool:
+            going = True
             try:
                 result = script(self._session.conn)
+                require_open(self._session)
             except Exception as error:
-                self._tell(future, error=translate(self._session.dialect, error))
+                failure = translate(self._session.dialect, error)
+                if not self._session.dialect.in_transaction(self._session.conn):
+                    # What runs after a silent rollback would commit statement by statement.
+                    going = self._fail(failure)
+                self._tell(future, error=failure)
             else:
                 self._tell(future, result)
-            return True
+            return going
 
         self._jobs.put(job)
         either: list[asyncio.Future[Any]] = [future, self._serving]
@@ -135,16 +168,3 @@ class Turn:
         if not future.done():
             raise self._failure or ClosedError("the transaction has ended")
         return future.result()
-
-    async def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
-        """Run one SQL statement with named parameters."""
-        await self.run(lambda conn: rows_of(conn, sql, params))
-
-    async def fetch_all(self, sql: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Run one query; its rows as mappings, not decoded."""
-        return await self.run(lambda conn: rows_of(conn, sql, params))
-
-    async def fetch_one(self, sql: str, params: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """The first row of a query, or None."""
-        rows = await self.fetch_all(sql, params)
-        return rows[0] if rows else None

@@ -58,20 +58,34 @@ class StoreURL:
     path: Path | None
 
     @classmethod
-    def of(cls, target: str | Path) -> StoreURL:
-        """Parse and normalize; InvalidInputError for a scheme that is neither SQLite nor PostgreSQL."""
+    def of(cls, target: str | Path | StoreURL) -> StoreURL:
+        """Parse and normalize.
+
+        Raises:
+            InvalidInputError: A scheme that is neither SQLite nor PostgreSQL, another driver than asyncpg, or
+                parameters on a SQLite URL, which would be dropped silently.
+        """
+        if isinstance(target, StoreURL):
+            return target
         text = normalize_state_db_url(target)
+        if isinstance(target, Path) or ("://" not in target and target != ":memory:"):
+            # A path may hold what would be a query or an escape in a URL.
+            return cls(text, "sqlite", Path(text.removeprefix(_SQLITE)))
         try:
             url = make_url(text)
         except Exception as error:
             raise InvalidInputError("the store URL cannot be parsed") from error
         dialect = url.get_backend_name()
-        if dialect not in ("sqlite", "postgresql"):
+        if dialect == "sqlite":
+            if url.query:
+                raise InvalidInputError("a SQLite URL takes no parameters; settings say how the file is opened")
+            memory = url.database in (None, "", ":memory:")
+            return cls(text, dialect, None if memory else Path(str(url.database)))
+        if dialect != "postgresql":
             raise InvalidInputError(f"stores are SQLite or PostgreSQL, not {dialect}")
-        path = None
-        if dialect == "sqlite" and url.database not in (None, "", ":memory:"):
-            path = Path(str(url.database))
-        return cls(text, dialect, path)
+        if url.drivername != "postgresql+asyncpg":
+            raise InvalidInputError("PostgreSQL is used through asyncpg: write postgresql://…")
+        return cls(text, dialect, None)
 
     @property
     def is_memory(self) -> bool:
@@ -86,4 +100,6 @@ class StoreURL:
     @property
     def masked(self) -> str:
         """The URL with its password hidden, for logs and errors."""
+        if self.dialect == "sqlite":
+            return self.text
         return self.sqlalchemy.render_as_string(hide_password=True)

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lionstate.engine.observer import Observer
+from lionstate.errors import InvalidInputError
 
 __all__ = ["Checkpoint", "WalKeeper"]
 
 _OWN_FRAMES = 1_000
 _NOOP_SINCE = (3, 51, 0)
+_FRAME_HEADER_BYTES = 24
+_MODES = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +25,8 @@ class Checkpoint:
 
     Attributes:
         busy: Whether SQLite reports that it was blocked.
-        log: Frames in the log; -1 outside WAL mode.
-        checkpointed: Frames moved into the database; -1 outside WAL mode.
+        log: Frames in the log; -1 outside WAL mode and while another connection checkpoints.
+        checkpointed: Frames moved into the database; -1 likewise.
     """
 
     busy: int
@@ -38,7 +41,7 @@ class Checkpoint:
     @property
     def outcome(self) -> str:
         """``complete`` when every frame has moved (whatever ``busy`` says), else ``busy`` or ``partial``."""
-        if self.log >= 0 and self.pending == 0:
+        if self.pending == 0 and (self.log >= 0 or not self.busy):
             return "complete"
         return "busy" if self.busy else "partial"
 
@@ -52,35 +55,40 @@ class WalKeeper:
         self._has_noop = version >= _NOOP_SINCE
         self._path = path
         self._observer = observer
-        self._estimated_frames = 0
+        self._own_frames = 0
+        self._frames_at_last_try = 0
         self._changes = int(driver.total_changes)
-        self._log_frames = 0
-        self._data_version = self._read_data_version()
+        self._frame_bytes = int(self._pragma("page_size")) + _FRAME_HEADER_BYTES
+        self._data_version = int(self._pragma("data_version"))
+        self._unfinished = False
         self.last = Checkpoint(0, 0, 0)
 
-    def _read_data_version(self) -> int:
-        return int(self._driver.execute("PRAGMA data_version").fetchone()[0])
+    def _pragma(self, name: str) -> Any:
+        return self._driver.execute(f"PRAGMA {name}").fetchone()[0]
 
     def after_commit(self) -> None:
-        """Count what the commit added, checkpoint when there are enough own frames."""
+        """Count what the commit added; checkpoint after enough own frames since the last try, moved or not."""
         if self._path is None:
             return
         if self._has_noop:
             self._look()
-            if self.last.pending >= _OWN_FRAMES:
-                self.checkpoint("PASSIVE")
-            return
-        changes = int(self._driver.total_changes)
-        self._estimated_frames += 2 + 2 * (changes - self._changes)
-        self._changes = changes
-        if self._estimated_frames >= _OWN_FRAMES:
+            grown = self.last.log - self._frames_at_last_try
+            self._own_frames = grown if grown >= 0 else self.last.log
+        else:
+            changes = int(self._driver.total_changes)
+            self._own_frames += 2 + 2 * (changes - self._changes)
+            self._changes = changes
+        if self._own_frames >= _OWN_FRAMES:
             self.checkpoint("PASSIVE")
 
     def _look(self) -> None:
-        before = self.last.log
-        self.last = Checkpoint(*self._driver.execute("PRAGMA wal_checkpoint(NOOP)").fetchone())
-        grown = self.last.log - before if self.last.log >= before else self.last.log
-        self._observer.wal_written(max(0, grown) * 4096)
+        self._note(Checkpoint(*self._driver.execute("PRAGMA wal_checkpoint(NOOP)").fetchone()))
+
+    def _note(self, found: Checkpoint) -> None:
+        if found.log >= 0:
+            grown = found.log - self.last.log if found.log >= self.last.log else found.log
+            self._observer.wal_written(grown * self._frame_bytes)
+            self.last = found
         self._observer.wal(self.last.log, self.last.checkpointed, self.wal_bytes())
 
     def wal_bytes(self) -> int:
@@ -94,42 +102,68 @@ class WalKeeper:
 
     def saw_foreign_commit(self) -> bool:
         """Whether another connection committed since this was last asked (SQLite's ``data_version``)."""
-        version = self._read_data_version()
+        version = int(self._pragma("data_version"))
         changed = version != self._data_version
         self._data_version = version
         return changed
 
     def tick(self) -> None:
-        """The 1 s timer: checkpoint while others commit, and refresh the signal."""
+        """The 1 s timer: checkpoint while others commit or a pinned log is left over, and refresh the signal."""
         if self._path is None:
             return
-        if self.saw_foreign_commit():
+        foreign = self.saw_foreign_commit()
+        if foreign:
             self._observer.foreign_commit()
+        if foreign or self._unfinished:
             self.checkpoint("PASSIVE")
         elif self._has_noop:
             self._look()
 
     def checkpoint(self, mode: str) -> Checkpoint:
-        """Run one checkpoint; other modes than PASSIVE never wait for readers or writers."""
-        started = time.perf_counter()
-        waiting = self._driver.execute("PRAGMA busy_timeout").fetchone()[0]
+        """Run one checkpoint that waits for nobody.
+
+        Args:
+            mode: In any case. FULL, RESTART and TRUNCATE run with a busy timeout of 0, and only when a PASSIVE one
+                has moved every frame; else its result is returned as busy.
+        Raises:
+            InvalidInputError: No such mode.
+        """
+        mode = mode.upper()
+        if mode not in _MODES:
+            raise InvalidInputError(f"a checkpoint is one of {', '.join(_MODES)}")
+        passive = self._run("PASSIVE")
+        if mode == "PASSIVE":
+            return passive
+        if passive.outcome != "complete":
+            return Checkpoint(1, passive.log, passive.checkpointed)
+        waiting = self._pragma("busy_timeout")
+        self._driver.execute("PRAGMA busy_timeout = 0")
         try:
-            if mode != "PASSIVE":
-                self._driver.execute("PRAGMA busy_timeout = 0")
-            row = self._driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            return self._run(mode)
+        finally:
+            self._driver.execute(f"PRAGMA busy_timeout = {waiting}")
+
+    def _run(self, mode: str) -> Checkpoint:
+        started = time.perf_counter()
+        self._own_frames = 0
+        try:
+            found = Checkpoint(*self._driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone())
         except Exception:
             self._observer.checkpoint(mode, "error", time.perf_counter() - started)
+            self._unfinished = True
             raise
-        finally:
-            if mode != "PASSIVE":
-                self._driver.execute(f"PRAGMA busy_timeout = {waiting}")
-        self.last = Checkpoint(*row)
-        self._estimated_frames = self.last.pending if not self._has_noop else 0
-        self._observer.checkpoint(mode, self.last.outcome, time.perf_counter() - started)
-        self._observer.wal(self.last.log, self.last.checkpointed, self.wal_bytes())
-        return self.last
+        self._observer.checkpoint(mode, found.outcome, time.perf_counter() - started)
+        self._note(found)
+        self._unfinished = found.outcome != "complete"
+        self._frames_at_last_try = max(0, self.last.log)
+        return found
+
+    def vacuum(self) -> None:
+        """Rebuild the file and empty the log; needs free space of the size of the store."""
+        self._driver.execute("VACUUM")
+        self.checkpoint("PASSIVE")
 
     def close_down(self) -> None:
-        """Empty the log at shutdown, unless a reader pins it: TRUNCATE only when PASSIVE moved every frame."""
-        if self._path is not None and self.checkpoint("PASSIVE").outcome == "complete":
+        """Empty the log at shutdown, unless a reader pins it."""
+        if self._path is not None:
             self.checkpoint("TRUNCATE")

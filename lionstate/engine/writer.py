@@ -26,7 +26,11 @@ class BatchLog(Protocol):
         ...
 
     def settle(self, conn: Connection) -> None:
-        """Write a row so that a commit follows whatever is in the log."""
+        """Write a row, under a number that no batch has, so that a commit follows whatever is in the log."""
+        ...
+
+    def forget(self, conn: Connection) -> None:
+        """Remove what was recorded; the writer's last act."""
         ...
 
 

@@ -12,12 +12,13 @@ from lionstate.migration.admission import write_block
 from lionstate.migration.budget import CHUNK_ITEMS
 from lionstate.migration.control import get_pause
 from lionstate.migration.report import Stage, StageOutcome
+from lionstate.progression.delete import remove_tombstone_chunk
 from lionstate.progression.items import delete_items_chunk, page
 from lionstate.progression.phases import Phase
 from lionstate.progression.storage_state import lock_many, update_state
 from lionstate.schema.own import progression_storage_state as states
 
-__all__ = ["copy_chunk", "remove_shadow_chunk"]
+__all__ = ["copy_chunk", "remove_deleted_chunk", "remove_shadow_chunk"]
 
 
 def copy_chunk(
@@ -102,3 +103,14 @@ def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation:
     if removed < CHUNK_ITEMS:
         update_state(conn, progression_id, {"shadow_rows": 0, "updated_at": now})
     return Stage(StageOutcome.REMOVED, count=removed)
+
+
+def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, now: float) -> Stage:
+    """Remove up to 500 item rows of a tombstone, and its parent row when none is left.
+
+    Contract: design decision 18.
+    """
+    if get_pause(conn, now) is not None:
+        return Stage(StageOutcome.PAUSED)
+    found = remove_tombstone_chunk(conn, progression_id, limit=CHUNK_ITEMS)
+    return Stage(StageOutcome.REFERENCED if found.is_referenced else StageOutcome.REMOVED, count=found.rows)

@@ -20,11 +20,13 @@ from lionstate.schema.own import migration_control as table
 __all__ = [
     "ACCEPT_FOREIGN_KEY",
     "FENCE_INSTALLED_KEY",
+    "MAINTENANCE_ENABLED_KEY",
     "PAUSE_KEY",
     "VERIFY_SECONDS_KEY",
     "Controls",
     "Pause",
     "clear_value",
+    "get_maintenance_enabled",
     "get_pause",
     "load",
     "pause",
@@ -37,6 +39,7 @@ __all__ = [
 PAUSE_KEY: Final = "pause"
 ACCEPT_FOREIGN_KEY: Final = "accept_foreign_writers"
 FENCE_INSTALLED_KEY: Final = "fence.installed"
+MAINTENANCE_ENABLED_KEY: Final = "maintenance.enabled"
 VERIFY_SECONDS_KEY: Final = "verify.budget_seconds"
 
 _ROW = Statement(
@@ -74,6 +77,11 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
     if expires_at is not None and expires_at <= now:
         return None
     return Pause(actor, reason, since, expires_at)
+
+
+def get_maintenance_enabled(conn: Connection, /) -> bool | None:
+    """Whether the operator has persisted that maintenance runs; None leaves it to the settings (design §8)."""
+    return switch_is_on(conn, MAINTENANCE_ENABLED_KEY) if _ROW.rows(conn, {"key": MAINTENANCE_ENABLED_KEY}) else None
 
 
 def load(conn: Connection, /, now: float) -> Controls:
@@ -150,7 +158,7 @@ def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, 
     Contract: ADR-0117 D4; design decisions 2, 3.
     """
     locked = lock_many(conn, [progression_id]).get(progression_id)
-    if locked is None or (locked.state is not None and locked.state.blocked_reason == "deleting"):
+    if locked is None or (locked.state is not None and locked.state.is_tombstone):
         raise NotFoundError("there is no such progression")
     state = locked.state
     if state is None or state.authority is not Authority.ITEMS:

@@ -17,7 +17,7 @@ from lionstate.migration.control import FENCE_INSTALLED_KEY, get_pause, set_valu
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.migration.verification import Proof
 from lionstate.progression.control import FENCE_OFF_KEY, switch_is_on
-from lionstate.progression.items import count_items, page
+from lionstate.progression.items import page
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import Locked, StorageState, lock_many, update_state
 from lionstate.schema import fence_exists, install_fence
@@ -82,17 +82,22 @@ def cut_over(
     *,
     mark: Mark | None,
     transactions: Callable[[], int],
+    may_read: bool,
     actor: str,
     now: float,
 ) -> Stage:
     """Flip a dual progression to ``items`` if nothing that the proof compared has changed.
 
+    The rows that the proof counted are still there and the same, because the generation is; those of the tail are
+    counted and compared here.
+
     Args:
         mark: Taken before the proof was begun; None if there is none.
         transactions: Explicit transactions begun so far, asked under the lock.
+        may_read: Whether the budget lets the value be read and compared under the lock; without it a progression
+            that can have changed is missed.
 
-    Cost: at most twelve statements; when something can have changed also one read and comparison of the value and
-        one count of the rows.
+    Cost: at most twelve statements; when something can have changed also one read and comparison of the value.
     Contract: ADR-0117 D3; design decisions 7, 10, 21.
     """
     began = time.perf_counter()
@@ -113,6 +118,8 @@ def cut_over(
     if not (fence_exists(conn) or switch_is_on(conn, FENCE_OFF_KEY)):
         return Stage(StageOutcome.HELD, held=HeldReason.FENCE_MISSING)
     untouched = _untouched(conn, locked, state, proof, mark, transactions)
+    if not (untouched or may_read):
+        return Stage(StageOutcome.MISSED)
     tail = [] if untouched else tail_since(conn, locked, progression_id, proof.judged)
     if tail is None:
         return Stage(StageOutcome.TEXT_CHANGED)
@@ -151,12 +158,12 @@ def _untouched(
 
 
 def _difference(conn: Connection, state: StorageState, proof: Proof, tail: list[str]) -> BlockedCode | None:
-    """Compare the tail with its rows, and count all rows."""
+    """Compare the tail with the rows behind the proof's."""
     pid = proof.judged.progression_id
     rows = page(conn, pid, after=proof.count - 1, limit=len(tail) + 1)
     if tail and not rows and state.next_ordinal == proof.count:
         return BlockedCode.FOREIGN_WRITE
-    if len(rows) != len(tail) or count_items(conn, pid) != proof.count + len(tail):
+    if len(rows) != len(tail):
         return BlockedCode.COUNT_MISMATCH
     if [ordinal for ordinal, _ in rows] != list(range(proof.count, proof.count + len(tail))):
         return BlockedCode.ORDINAL_MISMATCH
@@ -246,7 +253,7 @@ def roll_back(
 
 def _state_of(conn: Connection, progression_id: str) -> StorageState | None:
     locked = lock_many(conn, [progression_id]).get(progression_id)
-    if locked is None or (locked.state is not None and locked.state.blocked_reason == BlockedCode.DELETING):
+    if locked is None or (locked.state is not None and locked.state.is_tombstone):
         raise NotFoundError("there is no such progression")
     return locked.state
 

@@ -37,6 +37,8 @@ class StageOutcome(StrEnum):
     MOVED = "moved"
     # Only the text of the value is another one: parse again.
     TEXT_CHANGED = "text_changed"
+    # A deleted progression whose parent row must stay while a session or branch points at it.
+    REFERENCED = "referenced"
     # The cutover would hold the lock for longer than its budget.
     MISSED = "missed"
     PAUSED = "paused"
@@ -239,6 +241,8 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
+            daemon's settings.
     """
 
     phases: Mapping[str, int]
@@ -255,3 +259,4 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    maintenance_enabled: bool | None = None

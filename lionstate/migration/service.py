@@ -247,6 +247,15 @@ class ProgressionMigrationService:
         found: Pause | None = await self._store.read(bound(control.get_pause, time.time()))
         return found
 
+    async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
+        """Say whether a daemon's timer steps this store, whatever its settings say; persisted (design §8)."""
+        await self._set(control.MAINTENANCE_ENABLED_KEY, {"enabled": enabled}, reason)
+
+    async def maintenance_enabled(self) -> bool | None:
+        """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
+        found: bool | None = await self._store.read(control.get_maintenance_enabled)
+        return found
+
     async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
         """Switch the compatibility read of one progression that has been cut over.
 

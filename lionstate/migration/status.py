@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, or_, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
-from lionstate.migration.control import load
+from lionstate.migration.control import get_maintenance_enabled, load
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
@@ -81,6 +81,7 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         sizes_measured_at=measured_at,
         completion=completion(phases),
         measured_at=now,
+        maintenance_enabled=get_maintenance_enabled(conn),
     )
 
 

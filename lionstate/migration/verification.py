@@ -51,8 +51,8 @@ class Facts:
         exists: Whether the ``progressions`` row is there.
         items: Item rows at or above ordinal 0.
         last_ordinal: The highest of them; None without rows.
-        read_seconds: What reading the value and counting the rows cost: the same work that a cutover does under
-            the lock when it cannot tell that nothing has changed.
+        read_seconds: What reading the value cost: the work that a cutover does under the lock when it cannot tell
+            that nothing has changed.
     """
 
     exists: bool
@@ -68,8 +68,8 @@ def read_facts(conn: Connection, /, progression_id: str) -> Facts:
     """Read state, value and the extent of the item rows. Cost: the value, and a count over the primary key."""
     began = time.perf_counter()
     found = dialect_of(conn).collection_of(conn, progression_id)
-    count = count_items(conn, progression_id)
     seconds = time.perf_counter() - began
+    count = count_items(conn, progression_id)
     last = page(conn, progression_id, limit=1, newest_first=True)
     state = get_state(conn, progression_id)
     if found is None:
@@ -303,8 +303,10 @@ class Prover:
             if generation != walk.generation:
                 self.forget(progression_id)
                 return False
+            if not rows:
+                break
             good = [found for place, (ordinal, found) in enumerate(rows) if ordinal == walk.next + place]
-            walk.gap = len(good) != len(rows) or not rows
+            walk.gap = len(good) != len(rows)
             expected = ids[walk.next : walk.next + len(good)]
             await in_thread(walk.take, (good, expected), sum(map(len, good)))
             if walk.gap:

@@ -43,7 +43,7 @@ async def verify(store: MigrationStore, progression_id: str) -> VerificationResu
 
 async def _verify(store: MigrationStore, progression_id: str, facts: Facts) -> VerificationResult:
     state = facts.state
-    if not facts.exists or (state is not None and state.blocked_reason == BlockedCode.DELETING):
+    if not facts.exists or (state is not None and state.is_tombstone):
         raise NotFoundError("there is no such progression")
     if state is not None and (state.frozen_count is not None) and state.authority is not Authority.JSON:
         return await _verify_items(store, facts, state)
@@ -183,15 +183,15 @@ def _items_code(
 ) -> str | None:
     if verdict.code is not None:
         return verdict.code.value
+    last = -1 if facts.last_ordinal is None else facts.last_ordinal
+    contiguous = not gap and last + 1 == facts.items
+    if facts.items != state.next_ordinal:
+        found = BlockedCode.ALLOCATOR_MISMATCH if contiguous else BlockedCode.COUNT_MISMATCH
+        return found.value
+    if not contiguous:
+        return BlockedCode.ORDINAL_MISMATCH.value
     if verdict.count < frozen or items.count < frozen:
         return BlockedCode.COUNT_MISMATCH.value
-    if gap:
-        return BlockedCode.ORDINAL_MISMATCH.value
     if prefix.hexdigest() != state.source_digest or items.hexdigest() != state.items_digest:
         return BlockedCode.DIGEST_MISMATCH.value
-    if verdict.count > frozen:
-        return BlockedCode.FOREIGN_WRITE.value
-    allocator = None if facts.last_ordinal is None else facts.last_ordinal + 1
-    if facts.items != state.next_ordinal or (allocator or 0) != state.next_ordinal:
-        return BlockedCode.ALLOCATOR_MISMATCH.value
-    return None
+    return BlockedCode.FOREIGN_WRITE.value if verdict.count > frozen else None

@@ -1,4 +1,4 @@
-"""The batches that the queue hands to its writer."""
+"""What the queue hands to a writer: the tickets of one transaction, and the probe for locked rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
-from lionstate.engine import Unit, Writer
+from lionstate.engine import Unit
 from lionstate.queue.plan import plan, units_of
 from lionstate.queue.ticket import Ticket
 
@@ -21,22 +21,31 @@ class QueuedBatch:
     def __init__(
         self, dialect: Dialect, claim: Callable[[Sequence[Ticket], float], list[Ticket]], tickets: Sequence[Ticket]
     ) -> None:
-        """Keep the tickets; ``claim`` says which of them are still wanted."""
+        """Keep the tickets; ``claim`` picks the living ones, once."""
         self._dialect = dialect
         self._claim = claim
+        self._units: list[Unit] | None = None
         self.tickets = tickets
+        self.lane = tickets[0].kind.value
         self.taken: list[Ticket] = []
         self.began_at = 0.0
 
+    def wanted(self) -> bool:
+        """Whether any caller still waits; asked on the writer's thread."""
+        now = time.monotonic()
+        return any(not ticket.is_late(now) and not ticket.future.done() for ticket in self.tickets)
+
     def take(self) -> Sequence[Unit]:
-        """Claim, plan and fold."""
-        self.began_at = time.monotonic()
-        runs = plan(self._claim(self.tickets, self.began_at))
-        self.taken = [ticket for run in runs for ticket in run.tickets]
-        return units_of(runs)
+        """Claim what is alive and plan it; a second call returns the same."""
+        if self._units is None:
+            self.began_at = time.monotonic()
+            runs = plan(self._claim(self.tickets, self.began_at))
+            self.taken = [ticket for run in runs for ticket in run.tickets]
+            self._units = units_of(runs)
+        return self._units
 
     def lock(self, conn: Connection) -> None:
-        """Lock all progressions of the batch in id order."""
+        """Lock every progression of the batch in id order."""
         ids = {progression for ticket in self.taken for progression in ticket.progressions}
         if ids:
             self._dialect.lock_progressions(conn, sorted(ids))
@@ -45,11 +54,17 @@ class QueuedBatch:
 class Probe:
     """A batch of one script that tells which progressions are locked by others right now."""
 
-    def __init__(self, writer: Writer, ids: Sequence[str]) -> None:
-        """Look at these progressions."""
-        self._writer = writer
+    lane = "request"
+
+    def __init__(self, dialect: Dialect, ids: Sequence[str]) -> None:
+        """Ask about ``ids``."""
+        self._dialect = dialect
         self._ids = ids
         self.locked: set[str] = set()
+
+    def wanted(self) -> bool:
+        """The probe waits for nothing."""
+        return True
 
     def take(self) -> Sequence[Unit]:
         """The one script."""
@@ -59,5 +74,6 @@ class Probe:
         """The probe waits for nothing."""
 
     def _look(self, conn: Connection) -> None:
-        dialect = self._writer.dialect
-        self.locked = dialect.existing_progressions(conn, self._ids) - dialect.free_progressions(conn, self._ids)
+        # Absence is never concluded from SKIP LOCKED: a plain read says which exist.
+        existing = self._dialect.existing_progressions(conn, self._ids)
+        self.locked = existing - self._dialect.free_progressions(conn, self._ids)

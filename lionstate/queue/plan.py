@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lionstate.engine import Call, Unit
+from lionstate.errors import BackendError
 from lionstate.progression.parsed import Later, NeedsParse
 from lionstate.queue.ticket import Fold, Ticket
 
@@ -101,7 +102,10 @@ def _unit_of(run: Run, left: LeftBehind, *, is_first: bool) -> Unit:
         if is_first:
             left.clear()
         going = [ticket for ticket in tickets if not left.stops(ticket)]
-        found = iter(fold(conn, [ticket.params for ticket in going]) if going else ())
+        values = fold(conn, [ticket.params for ticket in going]) if going else ()
+        if len(values) != len(going):
+            raise BackendError(f"a fold of {len(going)} calls returned {len(values)} values")
+        found = iter(values)
         ran = set(map(id, going))
         return [left.note(ticket, next(found) if id(ticket) in ran else Later()) for ticket in tickets]
 

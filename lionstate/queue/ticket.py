@@ -45,6 +45,7 @@ class QueueLimits:
         max_hold_seconds: Estimated time in one transaction; a single longer operation runs alone.
         maintenance_after_batches: Request batches after which waiting maintenance goes first.
         maintenance_after_seconds: The same bound as a time.
+        busy_wait_seconds: How long a ticket may go round because rows stay locked (PostgreSQL).
     """
 
     max_operations: int = 10_000
@@ -54,6 +55,7 @@ class QueueLimits:
     max_hold_seconds: float = 0.025
     maintenance_after_batches: int = 8
     maintenance_after_seconds: float = 0.25
+    busy_wait_seconds: float = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,14 @@ class Ticket:
         progressions: The progression ids among them, for locking.
         size_bytes: Estimated size.
         deadline: ``time.monotonic()`` after which it is not started; None waits for ever.
-        future: Gets the outcome.
+        kind: Whose turn it takes.
+        future: Gets the outcome; a cancelled one drops the ticket unless it is claimed.
+        submitted_at: ``time.monotonic()`` of submission.
+        claimed: A transaction runs it, or it is answered already.
+        alone: It had to wait for locked rows and holds nobody else up.
+        parses: How often it went round for a parse.
+        rounds: How often it went round because rows were locked.
+        busy_until: When it stops waiting for locked rows.
     """
 
     name: str
@@ -86,4 +95,9 @@ class Ticket:
     claimed: bool = field(default=False)
     alone: bool = field(default=False)
     parses: int = field(default=0)
+    rounds: int = field(default=0)
     busy_until: float | None = field(default=None)
+
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.deadline is not None and self.deadline <= now

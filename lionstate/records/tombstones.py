@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Table, select, update
 
-from lionstate.errors import BlockedCode, ConflictError
+from lionstate.errors import ConflictError
 from lionstate.progression.storage_state import lock_many
 from lionstate.records.values import check_text
 
@@ -20,8 +20,7 @@ def refuse_deleted(conn: Connection, /, progression_id: str) -> None:
     Cost: two statements.
     """
     locked = lock_many(conn, [progression_id]).get(progression_id)
-    state = locked.state if locked is not None else None
-    if state is not None and state.blocked_reason == BlockedCode.DELETING.value:
+    if locked is not None and locked.state is not None and locked.state.is_tombstone:
         raise ConflictError("the progression is being deleted; its id is free again when its rows are gone")
 
 

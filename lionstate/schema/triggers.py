@@ -39,7 +39,10 @@ def install_fence(conn: Connection, /) -> None:
 
     Contract: design decision 21.
     """
-    schema_dialect(conn).install_fence(conn)
+    dialect = schema_dialect(conn)
+    # Two installations at once would both create the function.
+    dialect.lock_schema(conn)
+    dialect.install_fence(conn)
 
 
 def remove_fence(conn: Connection, /) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -14,11 +13,22 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 __all__ = ["Json", "RawJson", "Seconds", "decode_json", "encode_json"]
 
 
-@dataclass(frozen=True, slots=True)
 class RawJson:
-    """A JSON value in its encoded form, which is stored as it is."""
+    """A JSON value in its encoded form, which is stored as it is.
 
-    text: str = field(repr=False)
+    No dataclass: an encoder that knows those would write an object with a text in it.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        """Take the text over; it is proved to be JSON when it is stored."""
+        self.text = text
+
+    @property
+    def __json_text__(self) -> str:
+        """The text, for encoders that do not know this class."""
+        return self.text
 
 
 def _encode_special(value: object) -> str:

@@ -116,10 +116,12 @@ async def test_an_append_sends_as_many_statements_at_any_length(backend: Backend
     for length in (0, 10, 1_000):
         name = f"p{length}"
         await put(backend, name, shape, [f"m{number}" for number in range(length)])
+        # The statements counted are those of this process's own writer.
         async with statements(backend) as sent:
-            await backend.state.append_to_progression(name, "new")
+            await backend.direct.append_to_progression(name, "new")
         counts.append(len(sent))
         async with statements(backend) as repeated:
-            await backend.state.append_to_progression(name, "new")
+            await backend.direct.append_to_progression(name, "new")
         assert len(repeated) < len(sent)
-    assert [BUDGET[shape]] * 3 == counts, sent
+    # On SQLite the transaction is the lock, and parents and state rows are read at once.
+    assert [BUDGET[shape] - (not backend.is_postgresql)] * 3 == counts, sent

@@ -88,7 +88,12 @@ class Listeners:
             for kind, bound in given:
                 found._add(kind, bound, settings, token)
             if "socket" not in found.kinds():
-                unix = bind_unix(settings.socket_path(), group=settings.listen.socket_group)
+                # Beside a store that is not there yet there may be no folder either.
+                unix = bind_unix(
+                    settings.socket_path(),
+                    group=settings.listen.socket_group,
+                    make_folder=settings.listen.socket is None,
+                )
                 found._add("socket", unix, settings, token)
             for tcp, address in (("http", settings.listen.http), ("ops", settings.listen.ops)):
                 if address is not None and tcp not in found.kinds():

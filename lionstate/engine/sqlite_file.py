@@ -1,0 +1,83 @@
+"""The file of a SQLite store and the library that opens it: judged, claimed and given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from lionstate.engine.libraries import claim_file, is_affected, load_module, release_file
+from lionstate.engine.ownership import StoreLock
+from lionstate.engine.settings import EngineSettings
+from lionstate.errors import BackendUnavailableError, InvalidInputError, SchemaError
+
+__all__ = ["SqliteFile"]
+
+
+class SqliteFile:
+    """What this process holds of one store file before and besides its connections."""
+
+    def __init__(self, path: Path | None, settings: EngineSettings) -> None:
+        """Load and judge the library.
+
+        Raises:
+            SchemaError: The library has the WAL-reset race and the settings refuse it (design decision 33).
+            BackendUnavailableError: The library is not installed.
+        """
+        self.path = path
+        self._readonly = settings.readonly
+        self.module: ModuleType = load_module(settings.sqlite_module)
+        self.version: tuple[int, int, int] = self.module.sqlite_version_info
+        self.affected = is_affected(self.version)
+        if self.affected and settings.affected_sqlite == "refuse":
+            raise SchemaError(
+                f"SQLite {self.version_text} has the WAL-reset race (fixed in 3.44.6, 3.50.7 and 3.51.3) and"
+                " database.affected_sqlite is refuse"
+            )
+        self._claim: tuple[int, int] | None = None
+        self._lock: StoreLock | None = None
+
+    @property
+    def version_text(self) -> str:
+        """The library's version."""
+        return ".".join(map(str, self.version))
+
+    def claim(self, *, own: bool) -> None:
+        """Make the folder, take the owner's lock if asked for, and note which library opens the file.
+
+        Raises:
+            BackendUnavailableError: The path cannot be used.
+            OwnershipConflictError: Another process owns the store.
+            TwoSqliteLibrariesError: Another SQLite library of this process would hold the same file.
+        """
+        path = self.path
+        if path is None:
+            if self._readonly or own:
+                raise InvalidInputError("a memory store cannot be read-only or owned")
+            return
+        if path.is_dir():
+            raise BackendUnavailableError("the store path is a folder")
+        if self._readonly and not path.is_file():
+            raise BackendUnavailableError("a read-only store must be a file that exists")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if own:
+                lock = StoreLock(path)
+                lock.acquire()
+                self._lock = lock
+            self._claim = claim_file(path, self.module.__name__)
+        except OSError as error:
+            raise BackendUnavailableError(f"the store's file cannot be made: {error.strerror}") from error
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file, by ``stat``; 0 for a memory store."""
+        return 0 if self.path is None else self.path.stat().st_size
+
+    def release(self) -> None:
+        """Forget the claim and give the owner's lock back; after the last connection is closed."""
+        if self._claim is not None:
+            release_file(self._claim, self.module.__name__)
+            self._claim = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,51 @@
+"""The row in which a SQLite writer numbers its batches, so that a COMMIT that raised can be looked up."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from sqlalchemy import Connection, delete, select
+
+from lionstate.dialects import Dialect, Statement
+from lionstate.schema.own import writer_batches
+
+__all__ = ["BatchRow"]
+
+_STALE_WRITER_SECONDS = 86_400.0
+
+
+class BatchRow:
+    """The writer's row in ``writer_batches``: the number of its last committed batch (design §2.1)."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        """Start at zero under a name of its own: several processes may write one store."""
+        self.name = uuid.uuid4().hex
+        self._number = 0
+        self._upsert = Statement(dialect.upsert(writer_batches, ["writer"], ["batch", "updated_at"]))
+        self._last = Statement(select(writer_batches.c.batch).where(writer_batches.c.writer == self.name))
+
+    def record(self, conn: Connection) -> int:
+        """Write the next number."""
+        self._number += 1
+        self._write(conn)
+        return self._number
+
+    def _write(self, conn: Connection) -> None:
+        self._upsert.run(conn, {"writer": self.name, "batch": self._number, "updated_at": time.time()})
+
+    def last(self, conn: Connection) -> int:
+        """The number in the store."""
+        rows = self._last.rows(conn)
+        return int(rows[0][0]) if rows else 0
+
+    def settle(self, conn: Connection) -> None:
+        """Write the row again, under a number that no batch has."""
+        self._number += 1
+        self._write(conn)
+
+    def forget(self, conn: Connection) -> None:
+        """Remove this row, and those of writers that ended without removing theirs."""
+        old = time.time() - _STALE_WRITER_SECONDS
+        stale = (writer_batches.c.writer == self.name) | (writer_batches.c.updated_at < old)
+        conn.execute(delete(writer_batches).where(stale))

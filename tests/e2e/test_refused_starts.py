@@ -1,0 +1,202 @@
+"""A start that is refused: one clear line, its exit code, nothing touched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.demo.legacy_store import main as write_legacy_store
+from tests.e2e.conftest import Daemons, lionstate, lionstated
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file below a folder with its digest; sockets and folders by name."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "-"
+        found[str(path.relative_to(folder))] = digest
+    return found
+
+
+def untouched(folder: Path) -> dict[str, str]:
+    """The contents without what a look from the side leaves: SQLite's shared memory, an empty log, the owner's lock."""
+    found = contents(folder)
+    aside = [name for name in found if name.endswith(("-shm", "-wal", ".lionstated.lock"))]
+    assert all((folder / name).stat().st_size == 0 for name in aside if not name.endswith("-shm"))
+    return {name: digest for name, digest in found.items() if name not in aside}
+
+
+def refused(code: int, said: str, *arguments: str | Path, **env: str) -> str:
+    """Start lionstated, which must end with this code and one line that says this."""
+    done = lionstated(*arguments, **env)
+    assert (code, 1) == (done.returncode, len(done.stderr.splitlines())), done.stderr
+    assert done.stderr.startswith("lionstated: ")
+    assert said in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def store_flags(url: str | Path) -> list[str | Path]:
+    return ["--database-url", url, "--listen-ops", "127.0.0.1:0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[database]\nurll = 'x.db'\n", "unknown setting database.urll in"),
+        ("[databse]\nurl = 'x.db'\n", "unknown setting databse in"),
+        ("database = 3\n", "setting database must be a table"),
+        ("[queue]\nmax_operations = 'many'\n", "setting queue.max_operations in"),
+        ("[maintenance]\ninterval_seconds = 0\n", "setting maintenance.interval_seconds in"),
+        ("[database\n", "is not valid TOML"),
+    ],
+)
+def test_bad_configuration(folder: Path, text: str, said: str) -> None:
+    config = folder / "bad.toml"
+    config.write_text(text)
+    before = contents(folder)
+    refused(2, said, "--config", config, *store_flags(folder / "x.db"))
+    refused(2, said, "--config", config, "--check-config")
+    assert before == contents(folder)
+
+
+def test_bad_environment(folder: Path) -> None:
+    refused(2, "environment variable LIONSTATE_QUEUE__DEPTH", LIONSTATE_QUEUE__DEPTH="1")
+    refused(2, "environment variable LIONSTATE_LOG__LEVEL", LIONSTATE_LOG__LEVEL="loud")
+    # Another program's variables never name a store.
+    refused(2, "no store given", LIONAGI_STATE_DB_URL=str(folder / "x.db"), LIONAGI_HOME=str(folder))
+    assert contents(folder) == {}
+
+
+def test_good_configuration_is_shown(folder: Path) -> None:
+    config = folder / "good.toml"
+    config.write_text("[database]\nurl = 'x.db'\n[queue]\nmax_operations = 7\n")
+    done = lionstated("--config", config, "--check-config", LIONSTATE_QUEUE__DEADLINE_MS="5")
+    assert (0, "") == (done.returncode, done.stderr)
+    for line in ('url = "x.db"', "max_operations = 7", "deadline_ms = 5"):
+        assert line in done.stdout.splitlines()
+
+
+def test_bad_store_paths(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "file").write_text("no folder")
+    (folder / "text.db").write_text("this is not a database, it only looks like a file of one\n" * 40)
+    (folder / "tiny.db").write_text("tiny")
+    before = contents(folder)
+    refused(4, "the store path is a folder", *store_flags(folder / "sub"))
+    refused(4, "folder cannot be made", *store_flags(folder / "file" / "deep" / "x.db"))
+    refused(4, "not a database", *store_flags(folder / "text.db"))
+    refused(3, "no database", *store_flags(folder / "tiny.db"))
+    refused(2, "not a", *store_flags("mysql://localhost/x"))
+    assert before == contents(folder)
+
+
+def test_a_folder_of_the_store_is_made(folder: Path, daemons: Daemons) -> None:
+    path = folder / "new" / "folder" / "x.db"
+    daemon = daemons(path, wait=False, listen__socket="")
+    daemon.socket = path.with_name("x.db.sock")
+    daemon.wait_until_ready()
+    assert daemon.stop() == 0
+    assert ["x.db", "x.db.lionstated.lock"] == sorted(os.listdir(path.parent))
+
+
+def newer_own_schema(conn: sqlite3.Connection) -> None:
+    conn.execute("INSERT INTO schema_meta (key, value) VALUES ('lionstate.schema_version', '999')")
+
+
+def newer_lionagi(conn: sqlite3.Connection) -> None:
+    conn.execute("UPDATE schema_meta SET value = '5' WHERE key = 'version'")
+
+
+def foreign_lineage(conn: sqlite3.Connection) -> None:
+    conn.execute("UPDATE schema_meta SET value = 'other' WHERE key = 'lineage'")
+
+
+def no_store_at_all(conn: sqlite3.Connection) -> None:
+    for (name,) in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        conn.execute(f'DROP TABLE IF EXISTS "{name}"')
+    conn.execute("CREATE TABLE somebody_elses (a)")
+
+
+@pytest.mark.parametrize("change", [newer_own_schema, newer_lionagi, foreign_lineage, no_store_at_all])
+def test_stores_of_others_are_left_alone(
+    folder: Path, change: Callable[[sqlite3.Connection], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 28: an older build opens a newer store."""
+    path = folder / "x.db"
+    monkeypatch.setattr("sys.argv", ["legacy_store", str(path)])
+    write_legacy_store()
+    conn = sqlite3.connect(path)
+    conn.execute("PRAGMA foreign_keys = OFF")
+    with conn:
+        change(conn)
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    conn.close()
+    before = contents(folder)
+    refused(3, "", *store_flags(path))
+    assert before == untouched(folder)
+    done = lionstate("progression-migrate", "status", "--url", path)
+    assert (3, 1) == (done.returncode, len(done.stderr.splitlines())), done.stderr
+    assert before == untouched(folder)
+
+
+def test_a_port_in_use(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused(10, f"address already owned: {address}", "--database-url", folder / "x.db", "--listen-ops", address)
+    assert contents(folder) == {}
+
+
+def test_a_living_daemon_keeps_its_socket_and_its_store(folder: Path, daemons: Daemons) -> None:
+    """fault 61: a live second daemon; design decision 27: one owner of a SQLite store."""
+    path = folder / "x.db"
+    first = daemons(path)
+    said = refused(10, "address already owned", *store_flags(path), "--listen-socket", first.socket)
+    assert str(first.socket) in said
+    said = refused(10, "the store is owned by", *store_flags(path), "--listen-socket", folder / "other.sock")
+    assert str(first.process.pid) in said
+    first.wait_until_ready()
+    # It counts that the owner lives, not that it answers.
+    os.kill(first.process.pid, signal.SIGSTOP)
+    try:
+        refused(10, "the store is owned by", *store_flags(path), "--listen-socket", folder / "other.sock")
+    finally:
+        os.kill(first.process.pid, signal.SIGCONT)
+    first.kill()
+    second = daemons(path)
+    assert second.stop() == 0
+    left = {name for name in contents(folder) if "sock" in name}
+    assert left == set()
+
+
+def test_a_path_that_is_too_long_for_a_socket(folder: Path) -> None:
+    """fault 61: a state path of 140 bytes."""
+    path = folder / ("d" * (140 - len(str(folder)) - 6)) / "x.db"
+    assert len(str(path)) == 140
+    said = refused(2, "listen.socket", *store_flags(path))
+    assert "145 bytes" in said
+    assert "107" in said
+    assert contents(folder) == {}
+
+
+def test_a_postgresql_server_that_is_down(folder: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"postgresql://user:hidden@127.0.0.1:{unused.getsockname()[1]}/db"
+        flags = ["--database-url", url, "--listen-socket", folder / "p.sock", "--listen-ops", "127.0.0.1:0"]
+        said = refused(4, "the database cannot be reached", *flags)
+    assert "hidden" not in said
+    assert contents(folder) == {}
+
+
+def test_postgresql_needs_a_socket_path(folder: Path) -> None:
+    refused(2, "listen.socket must be given", "--database-url", "postgresql://127.0.0.1/db")

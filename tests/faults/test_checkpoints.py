@@ -1,0 +1,250 @@
+"""Checkpoints and the signal of the write-ahead log (design decision 23; faults 35, 37, 49)."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from lionstate.engine import EngineSettings, SilentObserver
+from lionstate.engine import wal as wal_module
+from lionstate.engine.wal import Checkpoint, WalKeeper
+from lionstate.errors import InvalidInputError
+from lionstate.store import Store
+from tests.support.store_calls import append, execute, put_progression, read_ids
+
+_PADDING = "x" * 20_000
+
+
+class _Recorder(SilentObserver):
+    def __init__(self) -> None:
+        self.checkpoints: list[tuple[str, str]] = []
+        self.frames: list[tuple[int, int]] = []
+        self.foreign = 0
+        self.written = 0
+
+    def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
+        self.checkpoints.append((mode, outcome))
+
+    def wal(self, log_frames: int, checkpointed_frames: int, wal_bytes: int) -> None:
+        self.frames.append((log_frames, checkpointed_frames))
+
+    def wal_written(self, count: int) -> None:
+        self.written += count
+
+    def foreign_commit(self) -> None:
+        self.foreign += 1
+
+
+@pytest.fixture
+def recorder() -> _Recorder:
+    """Counts what the writer reports."""
+    return _Recorder()
+
+
+@pytest.fixture(params=["stdlib", "pysqlite3"])
+async def store(tmp_path: Path, recorder: _Recorder, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A store on each SQLite library: without and with ``wal_checkpoint(NOOP)``."""
+    if request.param == "pysqlite3":
+        pytest.importorskip("pysqlite3")
+    settings = EngineSettings(sqlite_module=request.param)
+    found = await Store.open(tmp_path / "state.db", settings, observer=recorder)
+    await put_progression(found, "p")
+    yield found
+    await found.close()
+
+
+@asynccontextmanager
+async def _pinned(store: Store) -> AsyncIterator[None]:
+    """A reader that keeps its snapshot."""
+    async with store.snapshot() as snapshot:
+        await snapshot.fetch_one("SELECT count(*) FROM progressions")
+        yield
+
+
+async def _fill(store: Store, commits: int) -> None:
+    for number in range(commits):
+        await execute(store, "UPDATE progressions SET collection = :c WHERE id = 'p'", c=f'["{number}{_PADDING}"]')
+
+
+async def test_a_pinned_reader_does_not_stop_writers(store: Store, recorder: _Recorder) -> None:
+    """Faults 35, 37: no checkpoint of ours waits for a reader, whatever its mode and at shutdown too."""
+    writer = store.sqlite_writer
+    assert writer is not None
+    async with _pinned(store):
+        await _fill(store, 20)
+        for mode in ("passive", "FULL", "restart", "TRUNCATE"):
+            started = time.monotonic()
+            found = await writer.checkpoint(mode)
+            assert time.monotonic() - started < 1.0
+            assert found.pending > 0
+            assert mode.upper() == "PASSIVE" or found.busy == 1
+            started = time.monotonic()
+            await append(store, "p", f"after {mode}")
+            assert time.monotonic() - started < 1.0
+        assert {"PASSIVE"} == {mode for mode, _ in recorder.checkpoints}
+        pending = writer.wal.last.pending
+        assert pending > 0
+    # The pin is gone: the timer catches up without another commit.
+    await writer.tick()
+    assert 0 == writer.wal.last.pending
+    assert (await writer.checkpoint("TRUNCATE")).outcome == "complete"
+    assert 0 == writer.wal.wal_bytes()
+
+
+async def test_a_pinned_log_is_not_checkpointed_at_every_commit(
+    store: Store, recorder: _Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault 49: a checkpoint that moves nothing is tried again after as many frames as the first, not in a loop."""
+    monkeypatch.setattr(wal_module, "_OWN_FRAMES", 60)
+    async with _pinned(store):
+        recorder.checkpoints.clear()
+        await _fill(store, 100)
+        tried = len(recorder.checkpoints)
+    # 100 commits of 6 to 8 frames each; the estimate of an engine without NOOP counts 4 a commit.
+    assert 3 <= tried <= 15
+
+
+async def test_shutdown_is_not_delayed_by_a_reader_of_another_process(tmp_path: Path) -> None:
+    """Fault 37: closing tries PASSIVE, sees that frames are left, and leaves them to the next open."""
+    path = tmp_path / "state.db"
+    store = await Store.open(path)
+    await put_progression(store, "p")
+    writer = store.sqlite_writer
+    assert writer is not None
+    reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM progressions").fetchone()
+    await _fill(store, 10)
+    started = time.monotonic()
+    await store.close()
+    assert time.monotonic() - started < 2.0
+    reader.close()
+    store = await Store.open(path)
+    assert 1 == len(await read_ids(store, "p"))
+    await store.close()
+
+
+async def test_commits_of_others_are_checkpointed_by_the_timer(store: Store, recorder: _Recorder) -> None:
+    """``data_version`` shows commits that are not ours; ours do not count."""
+    writer = store.sqlite_writer
+    assert writer is not None
+    await _fill(store, 3)
+    await writer.tick()
+    assert 0 == recorder.foreign
+    if writer.module is sqlite3:
+        # Another library is another process's matter (design §2.4).
+        with closing(sqlite3.connect(store.url.path or "", isolation_level=None)) as other:
+            other.execute("INSERT INTO progressions (id, created_at, collection) VALUES ('q', 1, '[]')")
+            recorder.checkpoints.clear()
+            await writer.tick()
+        assert 1 == recorder.foreign
+        assert [("PASSIVE", "complete")] == recorder.checkpoints
+
+
+async def test_the_signal_counts_frames(store: Store, recorder: _Recorder) -> None:
+    """Un-checkpointed frames, not file size; the bytes written are reported once."""
+    writer = store.sqlite_writer
+    assert writer is not None
+    await writer.checkpoint("TRUNCATE")
+    recorder.frames.clear()
+    before = recorder.written
+    await _fill(store, 5)
+    found = await writer.checkpoint("PASSIVE")
+    assert found.log >= 5
+    assert (found.log, found.checkpointed) == recorder.frames[-1]
+    assert found.log * (4096 + 24) == recorder.written - before
+
+
+async def test_an_unknown_mode_is_refused(store: Store) -> None:
+    """Reference §2.0: the four modes in any case."""
+    writer = store.sqlite_writer
+    assert writer is not None
+    with pytest.raises(InvalidInputError):
+        await writer.checkpoint("NOOP; DROP TABLE progressions")
+
+
+@pytest.mark.parametrize(
+    ("row", "pending", "outcome"),
+    [
+        ((0, 10, 10), 0, "complete"),
+        ((1, 1045, 1045), 0, "complete"),
+        ((0, 1045, 10), 1035, "partial"),
+        ((1, 1045, 10), 1035, "busy"),
+        ((0, 0, 0), 0, "complete"),
+        ((1, -1, -1), 0, "busy"),
+        ((0, -1, -1), 0, "complete"),
+    ],
+)
+def test_a_checkpoint_is_read_by_its_frames(row: tuple[int, int, int], pending: int, outcome: str) -> None:
+    """Fault 49: "busy 1, 1045 of 1045" is complete."""
+    found = Checkpoint(*row)
+    assert (pending, outcome) == (found.pending, found.outcome)
+
+
+class _Driver:
+    """A connection whose checkpoints return given rows."""
+
+    total_changes = 0
+
+    def __init__(self, rows: list[tuple[int, int, int]]) -> None:
+        self.rows = rows
+        self.ran: list[str] = []
+
+    def execute(self, sql: str) -> Any:
+        self.ran.append(sql)
+        row: tuple[Any, ...] = (4096,)
+        if "wal_checkpoint" in sql:
+            row = self.rows.pop(0) if self.rows else (0, 0, 0)
+        return type("Cursor", (), {"fetchone": lambda _self: row})()
+
+
+def test_another_connections_checkpoint_does_not_erase_the_signal(recorder: _Recorder) -> None:
+    """(1, -1, -1) says that somebody else checkpoints, not that the log is empty."""
+    driver = _Driver([(0, 500, 100), (1, -1, -1)])
+    keeper = WalKeeper(driver, (3, 40, 1), Path("state.db"), recorder)
+    keeper.checkpoint("PASSIVE")
+    keeper.checkpoint("PASSIVE")
+    assert Checkpoint(0, 500, 100) == keeper.last
+    assert (500, 100) == recorder.frames[-1]
+
+
+def test_full_runs_only_when_passive_moved_everything(recorder: _Recorder) -> None:
+    """And with a busy timeout of 0, put back afterwards."""
+    driver = _Driver([(0, 5, 4), (0, 5, 5), (0, 0, 0)])
+    keeper = WalKeeper(driver, (3, 40, 1), Path("state.db"), recorder)
+    driver.ran.clear()
+    assert Checkpoint(1, 5, 4) == keeper.checkpoint("TRUNCATE")
+    assert ["PRAGMA wal_checkpoint(PASSIVE)"] == driver.ran
+    driver.ran.clear()
+    assert Checkpoint(0, 0, 0) == keeper.checkpoint("TRUNCATE")
+    assert [
+        "PRAGMA wal_checkpoint(PASSIVE)",
+        "PRAGMA busy_timeout",
+        "PRAGMA busy_timeout = 0",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA busy_timeout = 4096",
+    ] == driver.ran
+
+
+async def test_only_the_writer_checkpoints(store: Store) -> None:
+    """Fault 44: two connections of ours never checkpoint at once; automatic checkpoints are off on each."""
+    found = [await store.reader.run(_autocheckpoint) for _ in range(4)]
+    writer = store.sqlite_writer
+    assert writer is not None
+    found.append(await writer.call(lambda wal: wal._pragma("wal_autocheckpoint")))
+    async with store.snapshot() as snapshot:
+        rows = await snapshot.fetch_all("PRAGMA wal_autocheckpoint")
+    found += rows[0].values()
+    assert {0} == set(found)
+
+
+def _autocheckpoint(conn: Connection) -> int:
+    found: int = conn.exec_driver_sql("PRAGMA wal_autocheckpoint").scalar_one()
+    return found

@@ -1,0 +1,207 @@
+"""A COMMIT that raises has an outcome nobody knows yet (design §2.1, "Any error raised by COMMIT itself is unknown").
+
+SQLite: a failed fsync leaves the commit frame in the log; it is not visible now and comes back as committed after a
+crash. The writer reopens, commits a row of its own and decides by the number of the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from lionstate.engine import EngineSettings
+from lionstate.engine.sqlite import SqliteWriter
+from lionstate.errors import BackendUnavailableError, OutcomeUnknownError
+from lionstate.store import Store
+from tests.support.children import child
+from tests.support.store_calls import append, put_progression, read_ids
+from tests.support.vfs import FULL, IOERR_FSYNC, FaultVfs
+
+_FULL_SYNC = EngineSettings(synchronous="FULL")
+
+# Appends one id with the given faults, reports each outcome, and waits to be killed.
+_CRASHING = """
+import asyncio, json, sys, sqlite3
+from lionstate.engine import EngineSettings
+from lionstate.errors import StateError
+from lionstate.store import Store
+from tests.support.store_calls import append, put_progression, read_ids
+from tests.support.vfs import IOERR_FSYNC, FaultVfs
+
+async def main(path, times):
+    vfs = FaultVfs.of(sqlite3)
+    store = await Store.open(path, EngineSettings(synchronous="FULL"), vfs=vfs.name)
+    await put_progression(store, "p")
+    await read_ids(store, "p")
+    outcomes = {}
+    for name, faulty in (("before", False), ("doubtful", True), ("after", False)):
+        if faulty:
+            vfs.fail("sync", "wal", IOERR_FSYNC, times=times or None)
+        try:
+            await append(store, "p", name)
+            outcomes[name] = "written"
+        except StateError as error:
+            outcomes[name] = error.code
+    print(json.dumps(outcomes), flush=True)
+    sys.stdin.read()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def _outcomes_and_ids_after_a_crash(path: Path, times: int) -> tuple[dict[str, str], list[str]]:
+    with child(_CRASHING, path, times) as process:
+        assert process.stdout is not None
+        outcomes: dict[str, str] = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with sqlite3.connect(path) as conn:
+        (text,) = conn.execute("SELECT collection FROM progressions WHERE id = 'p'").fetchone()
+    conn.close()
+    return outcomes, json.loads(text)
+
+
+def test_the_fault_exists_a_failed_commit_comes_back_after_a_crash(tmp_path: Path) -> None:
+    """Without a commit of one's own after it, the log holds a commit that its writer was told had failed."""
+    vfs = FaultVfs.of(sqlite3)
+    path = tmp_path / "raw.db"
+    conn = sqlite3.connect(f"file:{path}?vfs={vfs.name}", uri=True, isolation_level=None)
+    conn.execute("PRAGMA journal_mode = WAL")
+    conn.execute("PRAGMA synchronous = FULL")
+    conn.execute("CREATE TABLE t (a)")
+    vfs.fail("sync", "wal", IOERR_FSYNC, times=1)
+    conn.execute("BEGIN IMMEDIATE")
+    conn.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(sqlite3.OperationalError):
+        conn.execute("COMMIT")
+    assert [(0,)] == conn.execute("SELECT count(*) FROM t").fetchall()
+    for suffix in ("", "-wal"):
+        shutil.copyfile(f"{path}{suffix}", tmp_path / f"crashed.db{suffix}")
+    crashed = sqlite3.connect(tmp_path / "crashed.db")
+    assert [(1,)] == crashed.execute("SELECT count(*) FROM t").fetchall()
+    crashed.close()
+    conn.close()
+
+
+def test_a_commit_that_failed_once_is_settled_for_good(tmp_path: Path) -> None:
+    """The answer is ``not_written``, and it stays true after SIGKILL."""
+    outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", times=1)
+    assert {"before": "written", "doubtful": "backend_unavailable", "after": "written"} == outcomes
+    assert ["before", "after"] == ids
+
+
+def test_a_commit_that_cannot_be_settled_is_unknown(tmp_path: Path) -> None:
+    """While the log cannot be synced nothing else begins; after SIGKILL nothing acknowledged is lost."""
+    outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", times=0)
+    assert {"before": "written", "doubtful": "outcome_unknown", "after": "backend_unavailable"} == outcomes
+    assert ids in (["before"], ["before", "doubtful"])
+
+
+async def test_the_store_goes_on_when_the_doubt_can_be_settled(tmp_path: Path) -> None:
+    """No restart is needed, and what was unknown is one of the two (fault 34)."""
+    vfs = FaultVfs.of(sqlite3)
+    store = await Store.open(tmp_path / "state.db", _FULL_SYNC, vfs=vfs.name)
+    try:
+        await put_progression(store, "p")
+        with vfs.failing("sync", "wal", IOERR_FSYNC):
+            with pytest.raises(OutcomeUnknownError):
+                await append(store, "p", "a")
+            with pytest.raises(BackendUnavailableError):
+                await append(store, "p", "b")
+        await append(store, "p", "c")
+        await append(store, "p", "a")
+        assert await read_ids(store, "p") in (["c", "a"], ["a", "c"])
+    finally:
+        await store.close()
+
+
+async def test_a_commit_that_is_there_after_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number in the store decides, not the exception."""
+    store = await Store.open(tmp_path / "state.db")
+    try:
+        await put_progression(store, "p")
+        commit = SqliteWriter.commit
+
+        def commit_and_raise(writer: SqliteWriter) -> None:
+            commit(writer)
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteWriter, "commit", commit_and_raise)
+            await append(store, "p", "a")
+        await append(store, "p", "b")
+        assert ["a", "b"] == await read_ids(store, "p")
+    finally:
+        await store.close()
+
+
+async def test_a_failed_commit_of_an_explicit_transaction_is_settled_too(tmp_path: Path) -> None:
+    """``transaction()`` has the same three outcomes as a batch."""
+    vfs = FaultVfs.of(sqlite3)
+    store = await Store.open(tmp_path / "state.db", _FULL_SYNC, vfs=vfs.name)
+    insert = "INSERT INTO progressions (id, created_at, collection) VALUES (:id, 1, '[]')"
+    try:
+        await put_progression(store, "p")
+        for times, expected in ((1, BackendUnavailableError), (None, OutcomeUnknownError)):
+            with pytest.raises(expected):
+                async with store.transaction() as turn:
+                    await turn.execute(insert, {"id": f"q{times}"})
+                    vfs.fail("sync", "wal", IOERR_FSYNC, times=times)
+            vfs.heal()
+        await append(store, "p", "a")
+        async with store.snapshot() as snapshot:
+            found = {row["id"] for row in await snapshot.fetch_all("SELECT id FROM progressions")}
+        assert found in ({"p"}, {"p", "qNone"})
+    finally:
+        await store.close()
+
+
+async def test_a_memory_store_keeps_its_rows_after_a_failed_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is the store: it is never reopened."""
+    store = await Store.open(":memory:")
+    try:
+        await put_progression(store, "p")
+        await append(store, "p", "a")
+
+        def fail(_writer: SqliteWriter) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteWriter, "commit", fail)
+            with pytest.raises(Exception, match="I/O"):
+                await append(store, "p", "b")
+        await append(store, "p", "c")
+        assert ["a", "c"] == await read_ids(store, "p")
+    finally:
+        await store.close()
+
+
+async def test_a_full_disk_refuses_truthfully_and_needs_no_restart(tmp_path: Path) -> None:
+    """Fault 46: reads work while the disk is full, and writes resume by themselves."""
+    vfs = FaultVfs.of(sqlite3)
+    store = await Store.open(tmp_path / "state.db", vfs=vfs.name)
+    try:
+        await put_progression(store, "p")
+        await append(store, "p", "a")
+        with vfs.failing("write", "wal", FULL):
+            results = await asyncio.gather(
+                *(append(store, "p", f"lost{number}") for number in range(20)), return_exceptions=True
+            )
+            codes = {getattr(found, "code", None) for found in results}
+            assert codes <= {"backend_unavailable", "outcome_unknown"}
+            assert ["a"] == await read_ids(store, "p")
+        await append(store, "p", "b")
+        refused = {
+            f"lost{number}" for number, found in enumerate(results) if isinstance(found, BackendUnavailableError)
+        }
+        ids = await read_ids(store, "p")
+        assert ["a", "b"] == [found for found in ids if not found.startswith("lost")]
+        assert refused.isdisjoint(ids)
+    finally:
+        await store.close()

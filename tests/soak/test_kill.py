@@ -1,0 +1,18 @@
+"""``kill -9`` of the daemon under load, 20 times."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Daemons, daemons, folder, store_url
+from tests.support.kills import kill_under_load
+
+__all__ = ["daemons", "folder", "store_url"]
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("migrating", [False, True])
+async def test_what_was_acknowledged_survives(daemons: Daemons, store_url: str, migrating: bool) -> None:
+    """Issue A: every acknowledged id is present once, in order per writer; unacknowledged ones either way."""
+    print(await kill_under_load(daemons, store_url, kills=20, migrating=migrating, seed=20))

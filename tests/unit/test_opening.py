@@ -1,0 +1,348 @@
+"""How a store is named and opened: URLs, read-only, memory, shared handles, refusals (reference §2.0)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lionstate import StateDB, shared
+from lionstate.engine import EngineSettings, StoreURL, normalize_state_db_url
+from lionstate.engine import sqlite_file as sqlite_file_module
+from lionstate.engine.postgresql import create_engine
+from lionstate.errors import (
+    BackendUnavailableError,
+    ClosedError,
+    InvalidInputError,
+    NestedWriteError,
+    SchemaError,
+    SchemaTooNewError,
+    StateError,
+    UnrecognizedStoreError,
+)
+from lionstate.store import Store
+
+_LIONAGI_STORE = Path(__file__).resolve().parents[1] / "fixtures" / "lionagi-0.36.0-small.db"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (Path("/srv/state.db"), "sqlite+aiosqlite:////srv/state.db"),
+        ("/srv/a/../state.db", "sqlite+aiosqlite:////srv/state.db"),
+        (":memory:", "sqlite+aiosqlite:///:memory:"),
+        ("sqlite:///x", "sqlite+aiosqlite:///x"),
+        ("sqlite:////srv/x.db", "sqlite+aiosqlite:////srv/x.db"),
+        ("sqlite+aiosqlite:///y.db", "sqlite+aiosqlite:///y.db"),
+        ("postgresql+asyncpg://u:p@h/d", "postgresql+asyncpg://u:p@h/d"),
+        ("postgres://u:p@h/d?sslmode=require", "postgresql+asyncpg://u:p@h/d?sslmode=require"),
+        ("postgresql://h/d", "postgresql+asyncpg://h/d"),
+        ("mysql://h/d", "mysql://h/d"),
+    ],
+)
+def test_urls_are_normalized(target: str | Path, expected: str) -> None:
+    assert expected == normalize_state_db_url(target)
+
+
+def test_relative_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert f"sqlite+aiosqlite:///{tmp_path}/x.db" == normalize_state_db_url("x.db")
+    assert f"sqlite+aiosqlite:///{tmp_path}/user@host.db" == normalize_state_db_url("user@host.db")
+    assert f"sqlite+aiosqlite:///{tmp_path}/u:p@host" == normalize_state_db_url("./u:p@host")
+    assert f"sqlite+aiosqlite:///{tmp_path}/home/x.db" == normalize_state_db_url("~/x.db")
+
+
+@pytest.mark.parametrize("target", ["user:secret@host", "user:secret@host/db", "user:@host"])
+def test_credentials_without_a_scheme_are_refused(target: str) -> None:
+    with pytest.raises(ValueError, match="scheme") as caught:
+        normalize_state_db_url(target)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["mysql://h/d", "postgresql+psycopg://h/d", "sqlite:///x.db?mode=ro", "sqlite+aiosqlite:///x?uri=true", "http://h"],
+)
+def test_what_cannot_be_opened_is_refused_by_name(target: str) -> None:
+    with pytest.raises(InvalidInputError):
+        StoreURL.of(target)
+
+
+def test_a_path_may_look_like_a_query(tmp_path: Path) -> None:
+    path = tmp_path / "what?mode=ro#1 %41.db"
+    assert path == StoreURL.of(path).path
+    assert path == StoreURL.of(str(path)).path
+
+
+async def test_a_path_that_looks_like_a_query_is_the_file_that_opens(tmp_path: Path) -> None:
+    path = tmp_path / "what?mode=ro#1 %41.db"
+    async with StateDB(path):
+        pass
+    assert {path.name} == {found for found in os.listdir(tmp_path)}
+
+
+def test_passwords_are_masked() -> None:
+    url = StoreURL.of("postgresql://u:secret@h/d")
+    assert "postgresql+asyncpg://u:***@h/d" == url.masked
+
+
+@pytest.mark.parametrize("mode", ["verify", "REQUIRE", "off"])
+def test_an_unknown_sslmode_is_refused(mode: str) -> None:
+    with pytest.raises(InvalidInputError):
+        create_engine(StoreURL.of(f"postgresql://h/d?sslmode={mode}"), EngineSettings(), pool_size=1, for_writes=True)
+
+
+def test_no_store_is_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIONAGI_STATE_DB_URL", "sqlite:////srv/somebodys.db")
+    with pytest.raises(InvalidInputError):
+        StateDB()
+
+
+def test_properties_name_the_store(tmp_path: Path) -> None:
+    file = StateDB(tmp_path / "s.db", readonly=True)
+    assert ("sqlite", tmp_path / "s.db", True) == (file.dialect, file.path, file.readonly)
+    memory = StateDB(":memory:")
+    assert ("sqlite", Path(":memory:"), False) == (memory.dialect, memory.path, memory.readonly)
+    server = StateDB(url="postgres://h/d")
+    assert ("postgresql", None, "postgresql+asyncpg://h/d") == (server.dialect, server.path, server.url)
+
+
+@pytest.mark.parametrize("target", [":memory:", "postgresql://h/d"])
+def test_only_files_are_read_only(target: str) -> None:
+    with pytest.raises(InvalidInputError):
+        StateDB(target, readonly=True)
+
+
+def test_other_event_loops_are_refused(tmp_path: Path) -> None:
+    """Trio drives a coroutine without an asyncio loop, as this does."""
+    for opening in (StateDB(tmp_path / "s.db").open(), Store.open(tmp_path / "s.db")):
+        with pytest.raises(InvalidInputError, match="trio"):
+            opening.send(None)
+        opening.close()
+    assert [] == list(tmp_path.iterdir())
+
+
+async def test_open_and_close_may_be_repeated(tmp_path: Path) -> None:
+    state = StateDB(tmp_path / "deep" / "er" / "s.db")
+    with pytest.raises(ClosedError):
+        await state.fetch_one("SELECT 1")
+    assert await state.open() is state
+    store = state.store
+    assert await state.open() is state
+    assert store is state.store
+    await state.close()
+    await state.close()
+    with pytest.raises(ClosedError):
+        await state.fetch_one("SELECT 1")
+    await state.open()
+    assert {"one": 1} == await state.fetch_one("SELECT 1 AS one")
+    await state.close()
+
+
+async def test_a_memory_store_works_through_its_one_connection() -> None:
+    async with StateDB(":memory:") as state:
+        await state.execute("INSERT INTO progressions (id, created_at, collection) VALUES ('p', 1, '[]')")
+        await asyncio.gather(*(state.append_to_progression("p", f"m{n}") for n in range(20)))
+        assert [f"m{n}" for n in range(20)] == await state.get_progression("p")
+        async with state.read_snapshot() as snapshot:
+            assert {"n": 1} == await snapshot.fetch_one("SELECT count(*) AS n FROM progressions")
+            with pytest.raises(StateError):
+                await snapshot.fetch_all("DELETE FROM progressions RETURNING id")
+            for call in (state.get_progression("p"), state.append_to_progression("p", "x"), state.execute("SELECT 1")):
+                with pytest.raises(NestedWriteError):
+                    await call
+        with pytest.raises(StateError):
+            await state.fetch_all("DELETE FROM progressions RETURNING id")
+        await state.append_to_progression("p", "after")
+        assert 21 == len(await state.get_progression("p"))
+        assert state.store.sqlite_info == (sqlite3.sqlite_version, True)
+
+
+async def test_a_real_store_is_read_without_any_write(tmp_path: Path) -> None:
+    """Decision 32: a store that lionstate has never written has none of its tables; they read as empty."""
+    path = tmp_path / "state.db"
+    shutil.copyfile(_LIONAGI_STORE, path)
+    before = path.read_bytes()
+    async with StateDB(path, readonly=True) as state:
+        row = await state.fetch_one("SELECT id FROM progressions ORDER BY length(collection) DESC LIMIT 1")
+        assert row is not None
+        ids = await state.get_progression(row["id"])
+        assert len(ids) > 0
+        async with state.read_snapshot() as snapshot:
+            assert [] == await snapshot.fetch_all("SELECT * FROM progression_storage_state")
+        for call in (state.append_to_progression(row["id"], "x"), state.execute("DELETE FROM progressions")):
+            with pytest.raises(StateError):
+                await call
+        with pytest.raises(StateError):
+            await state.fetch_all("DELETE FROM progressions RETURNING id")
+    assert before == path.read_bytes()
+
+
+async def test_a_read_only_handle_sees_tables_that_come_later(tmp_path: Path) -> None:
+    """Empty stand-ins must not hide the state rows of a migration that began after the open."""
+    path = tmp_path / "state.db"
+    shutil.copyfile(_LIONAGI_STORE, path)
+    async with StateDB(path, readonly=True) as reader:
+        row = await reader.fetch_one("SELECT id FROM progressions ORDER BY length(collection) DESC LIMIT 1")
+        assert row is not None
+        async with reader.read_snapshot() as snapshot:
+            assert [] == await snapshot.fetch_all("SELECT * FROM progression_storage_state")
+        async with StateDB(path) as writer:
+            await writer.execute(
+                "INSERT INTO progression_storage_state (progression_id, phase, authority, generation, backfill_next,"
+                " next_ordinal, frozen_count, source_count, updated_at)"
+                " VALUES (?, 'items', 'items', 1, 0, 1, 0, 0, 1)",
+                [row["id"]],
+            )
+            await writer.execute("INSERT INTO progression_items VALUES (?, 0, 'moved')", [row["id"]])
+            assert ["moved"] == await reader.get_progression(row["id"])
+            async with reader.read_snapshot() as snapshot:
+                assert 1 == len(await snapshot.fetch_all("SELECT * FROM progression_storage_state"))
+
+
+async def test_a_read_only_open_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    """Fault 28: a newer store is refused read-only too; so is a file that holds no store."""
+    with pytest.raises(BackendUnavailableError):
+        await StateDB(tmp_path / "missing.db", readonly=True).open()
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(UnrecognizedStoreError):
+        await StateDB(tmp_path / "empty.db", readonly=True).open()
+    path = tmp_path / "newer.db"
+    async with StateDB(path) as state:
+        await state.execute("UPDATE schema_meta SET value = '9' WHERE key = 'lionstate.schema_version'")
+    with pytest.raises(SchemaTooNewError):
+        await StateDB(path, readonly=True).open()
+
+
+@pytest.mark.parametrize("content", [b"no database" * 1000, b"x"])
+async def test_a_file_that_is_no_database_is_refused_unchanged(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.db"
+    path.write_bytes(content)
+    for readonly in (False, True):
+        with pytest.raises((BackendUnavailableError, UnrecognizedStoreError)):
+            await StateDB(path, readonly=readonly).open()
+    assert content == path.read_bytes()
+
+
+async def test_a_folder_and_a_folder_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailableError):
+        await StateDB(tmp_path).open()
+    (tmp_path / "file").touch()
+    with pytest.raises(BackendUnavailableError):
+        await StateDB(tmp_path / "file" / "state.db").open()
+
+
+async def test_normalized_is_recorded_when_it_differs(tmp_path: Path) -> None:
+    """Decision 8."""
+    path = tmp_path / "state.db"
+    query = "SELECT value, reason FROM migration_control WHERE key = 'storage.normalized'"
+    for given, expected in ((None, "true"), (False, "false"), (None, "false"), (False, "false"), (True, "true")):
+        async with StateDB(path, normalized=given) as state:
+            row = await state.fetch_one(query)
+            assert row is not None
+            assert expected == row["value"]
+    assert "asked for when the store was opened" == row["reason"]
+    with pytest.raises(InvalidInputError):
+        StateDB(path, readonly=True, normalized=True)
+
+
+async def test_an_affected_library_is_refused_when_the_settings_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 33: before anything is made."""
+    monkeypatch.setattr(sqlite_file_module, "is_affected", lambda version: True)
+    with pytest.raises(SchemaError, match="WAL-reset"):
+        await StateDB(tmp_path / "s.db", settings=EngineSettings(affected_sqlite="refuse")).open()
+    assert [] == os.listdir(tmp_path)
+    async with StateDB(tmp_path / "s.db") as state:
+        assert (sqlite3.sqlite_version, True) == state.store.sqlite_info
+
+
+async def test_pragmas_are_those_of_the_contract(tmp_path: Path) -> None:
+    """Reference §2.0, and design §2.3 where it departs from it."""
+    names = ("journal_mode", "synchronous", "foreign_keys", "cache_size", "wal_autocheckpoint", "busy_timeout")
+    async with StateDB(tmp_path / "s.db") as state:
+        writer = state.store.sqlite_writer
+        assert writer is not None
+        writing = await writer.call(lambda wal: [wal._pragma(name) for name in names])
+        reading = [(await state.fetch_all(f"PRAGMA {name}"))[0] for name in names]
+    assert ["wal", 1, 1, -64000, 0, 100] == writing
+    assert ["wal", 1, 1, -64000, 0, 5000] == [next(iter(row.values())) for row in reading]
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[None]:
+    """An empty registry at the end."""
+    yield
+    await shared.close_shared_db()
+
+
+@pytest.mark.usefixtures("registry")
+async def test_a_shared_handle_is_opened_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    found = await asyncio.gather(
+        *(shared.get_shared_db(path) for _ in range(5)), shared.get_shared_db(f"sqlite:///{path}")
+    )
+    assert 1 == len(set(map(id, found)))
+    with pytest.raises(InvalidInputError):
+        await shared.get_shared_db()
+    await shared.close_shared_db()
+    with pytest.raises(ClosedError):
+        await found[0].get_progression("p")
+    again = await shared.get_shared_db(path)
+    assert again is not found[0]
+
+
+@pytest.mark.usefixtures("registry")
+async def test_a_registered_handle_takes_the_place_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    first = await shared.get_shared_db(path)
+    second = await StateDB(path).open()
+    await shared.register_shared_db(second)
+    with pytest.raises(ClosedError):
+        await first.get_progression("p")
+    assert second is await shared.get_shared_db(path)
+    shared.unregister_shared_db(first)
+    assert second is await shared.get_shared_db(path)
+    shared.unregister_shared_db(second)
+    assert [] == await second.get_progression("p")
+    await second.close()
+
+
+@pytest.mark.usefixtures("registry")
+async def test_who_waits_while_all_are_closed_is_told(tmp_path: Path) -> None:
+    waiting = [asyncio.ensure_future(shared.get_shared_db(tmp_path / f"{n}.db")) for n in range(3)]
+    await asyncio.sleep(0)
+    await shared.close_shared_db()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [ClosedError] * 2 == [type(one) for one in found[1:]]
+    assert all(isinstance(one, RuntimeError) for one in found[1:])
+
+
+@pytest.mark.usefixtures("registry")
+async def test_handles_that_cannot_be_closed_stay_filed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = [await shared.get_shared_db(tmp_path / name) for name in ("good.db", "bad.db")]
+
+    async def fail() -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bad, "close", fail)
+        with pytest.raises(RuntimeError, match=r"bad\.db"):
+            await shared.close_shared_db()
+    assert bad is await shared.get_shared_db(tmp_path / "bad.db")
+    assert good is not await shared.get_shared_db(tmp_path / "good.db")
+
+
+def test_the_fixture_is_a_store_of_lionagi() -> None:
+    with closing(sqlite3.connect(f"file:{_LIONAGI_STORE}?mode=ro&immutable=1", uri=True)) as conn:
+        tables = {row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert "progressions" in tables
+    assert "progression_items" not in tables
