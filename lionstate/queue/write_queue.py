@@ -29,6 +29,7 @@ __all__ = ["WriteQueue"]
 
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 0.05
+_PARSES_OUTSIDE = 5
 _MAX_PARSES = 20
 _FIRST_HOLD_SECONDS = 0.0002
 _ALONE_PAUSE = 0.01
@@ -307,7 +308,11 @@ class WriteQueue:
         again: list[Ticket] = []
         never: list[Ticket] = []
         for ticket, reason in wanted:
-            ticket.parses += isinstance(reason, NeedsParse)
+            if isinstance(reason, NeedsParse):
+                ticket.parses += 1
+                if ticket.parses >= _PARSES_OUTSIDE:
+                    # Other processes append faster than we parse; under the lock nobody can.
+                    self._parsed.insist(reason.progression_id)
             (never if ticket.parses > _MAX_PARSES else again).append(ticket)
         message = "the stored collection changed each time it was parsed; nothing was written"
         self._give_up(never, BackendBusyError(message))
