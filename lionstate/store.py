@@ -45,9 +45,7 @@ from lionstate.progression.parsed import ParsedValues
 from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
 from lionstate.queue.making import TicketMaker
-from lionstate.schema import (
-    OpenReport,
-)
+from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
 

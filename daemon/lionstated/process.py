@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
+
+from lionstate.errors import ClosedError
 
 from . import logs
 from .api import ApiServer, Health, Listeners, OperationLike, StoreLike, Verb, operations_app, service_app
@@ -21,10 +24,16 @@ __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
 _EXTEND_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
+# Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
+_QUEUE_SHARE = 0.8
 _RETRY_SECONDS = (1.0, 30.0)
 
 
 async def _nothing() -> None:
+    return None
+
+
+async def _no_queue(seconds: float) -> None:
     return None
 
 
@@ -34,6 +43,8 @@ class Parts:
 
     store: StoreLike
     close: Callable[[], Awaitable[None]] = _nothing
+    # Refuses new writes, runs the waiting ones for so many seconds and answers the rest as not written.
+    drain: Callable[[float], Coroutine[Any, Any, None]] = _no_queue
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     # Ticks until the event is set, then returns after its chunk; calls the function after each good tick.
     maintenance: Callable[[anyio.Event, Callable[[], None]], Awaitable[None]] | None = None
@@ -177,6 +188,7 @@ class Daemon:
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._stop.wait()
+            group.start_soon(parts.drain, self.settings.shutdown.drain_seconds * _QUEUE_SHARE)
             await self._drain(service, done, finish, finished)
         finally:
             await self._close(parts)
@@ -244,7 +256,10 @@ class Daemon:
                 try:
                     await parts.maintenance(finish, healthy)
                     return
-                except Exception:
+                except Exception as exc:
+                    if finish.is_set() and isinstance(exc, ClosedError):
+                        # The queue drains; its last chunk is committed.
+                        return
                     degraded.set(1)
                     self._log.error("maintenance_failed", retry_seconds=delay, exc_info=True)
                 with anyio.move_on_after(delay):

@@ -171,16 +171,21 @@ class WriteQueue:
             self._observer.queue_wait(now - ticket.submitted_at)
         return alive
 
+    def _take_back(self, unwanted: Callable[[Ticket], bool]) -> list[Ticket]:
+        """Take tickets out of batches that have not begun; the writer's thread may be claiming them meanwhile."""
+        with self._claims:
+            found = [
+                ticket for batch in self._active for ticket in batch.tickets if not ticket.claimed and unwanted(ticket)
+            ]
+            for ticket in found:
+                ticket.claimed = True
+        return found
+
     def _sweep(self) -> None:
         """Answer the tickets whose deadline passed before they were taken; forget those whose caller is gone."""
         now = time.monotonic()
         late = self._room.leave(lambda ticket: ticket.future.done() or ticket.is_late(now))
-        with self._claims:
-            for batch in self._active:
-                for ticket in batch.tickets:
-                    if not ticket.claimed and ticket.is_late(now):
-                        ticket.claimed = True
-                        late.append(ticket)
+        late += self._take_back(lambda ticket: ticket.is_late(now))
         for ticket in late:
             self._settle(ticket, NotWritten(DeadlineExceededError()))
         self._sweeping = None
@@ -346,6 +351,8 @@ class WriteQueue:
             pass
         self._drained = True
         left = [ticket for ticket in self._room.leave(lambda _: True) if not ticket.future.done()]
+        # A batch that still waits for its lock has not begun; without its tickets the writer gives it up.
+        left += self._take_back(lambda ticket: not ticket.future.done())
         for ticket in left:
             self._settle(ticket, NotWritten(ClosedError("the store closed before the write was started")))
         if self._sweeping is not None:

@@ -71,7 +71,7 @@ async def _write(target: str, name: str, log: IO[str], pause: float) -> None:
 def main() -> None:
     """Write until told to stop."""
     target, name, log, pause = sys.argv[1:]
-    with Path(log).open("w", encoding="utf-8") as out:
+    with Path(log).open("w", encoding="utf-8", buffering=1) as out:
         asyncio.run(_write(target, name, out, float(pause)))
 
 

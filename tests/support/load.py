@@ -141,9 +141,7 @@ async def orders_in(url: str) -> tuple[dict[str, list[str]], dict[str, str]]:
     else:
         plain = sqlite3.connect(f"file:{url}?mode=ro", uri=True)
         try:
-            items, values, phases, dual = [
-                plain.execute(query).fetchall() for query in (_ITEMS, _JSON, _PHASES, _DUAL)
-            ]
+            items, values, phases, dual = [plain.execute(query).fetchall() for query in (_ITEMS, _JSON, _PHASES, _DUAL)]
         finally:
             plain.close()
     found: dict[str, list[str]] = {pid: json.loads(text) for pid, text in values}
