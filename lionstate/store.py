@@ -297,6 +297,16 @@ class Store:
         self.queue.submit(ticket)
         return await self._finished(_value(await ticket.future))
 
+    async def write_raw(self, name: str, script: Callable[[Connection], Any]) -> Any:
+        """Run SQL that may change anything, behind the writes that wait already."""
+
+        def counted(conn: Connection) -> Any:
+            # Here and not at submission: a stage of the migration that runs before must not see it yet.
+            self.explicit_transactions += 1
+            return script(conn)
+
+        return await self.write(name, counted)
+
     async def maintain(
         self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()
     ) -> Any:
