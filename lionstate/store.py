@@ -251,7 +251,6 @@ class Store:
         try:
             self.queue.submit(ticket)
         except StateError:
-            # What the queue takes, it counts.
             self.observer.operation(operation.name, "not_written")
             raise
         return await self._finished(_value(await ticket.future))

@@ -31,7 +31,7 @@ def events(daemon: DaemonProcess) -> list[dict[str, Any]]:
 
 
 async def wait_for_event(daemon: DaemonProcess, event: str) -> None:
-    while not any(line["event"] == event for line in events(daemon)):
+    while not any(line["event"] == event for line in events(daemon)):  # noqa: ASYNC110 another process writes it
         await asyncio.sleep(0.01)
 
 
