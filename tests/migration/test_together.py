@@ -67,7 +67,7 @@ async def test_the_loser_of_a_race_reads_again(backend: Backend, stage: str) -> 
     await assert_cut_over(backend, ids)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(120)
 async def test_nothing_is_lost_around_many_cutovers(backend: Backend, state: Any) -> None:
     """fault 12, short: 8 writers, 12 cutovers of small progressions under load; in order per writer, once each."""
     names = [f"p{n}" for n in range(12)]
@@ -87,7 +87,9 @@ async def test_nothing_is_lost_around_many_cutovers(backend: Backend, state: Any
 
     writers = [asyncio.ensure_future(write(writer)) for writer in range(8)]
     service = service_of(backend)
-    assert StopReason.DONE == (await until_done(service, max_items=20, max_bytes=10**9, max_seconds=10))[-1].stop_reason
+    assert (
+        StopReason.DONE == (await until_done(service, max_items=500, max_bytes=10**9, max_seconds=10))[-1].stop_reason
+    )
     seen = sum(len(ids) for found in acknowledged.values() for ids in found)
     while seen + 100 > sum(len(ids) for found in acknowledged.values() for ids in found):
         await state.get_progression(names[0])
@@ -104,8 +106,8 @@ async def test_nothing_is_lost_around_many_cutovers(backend: Backend, state: Any
             row["items_digest"],
         )
         assert len(found) == len(set(found)) == 5 + sum(map(len, acknowledged[name]))
-        for ids in acknowledged[name]:
-            assert ids == [one for one in found if one in set(ids)]
+        for writer, ids in enumerate(acknowledged[name]):
+            assert ids == [one for one in found if one.startswith(f"{name}-{writer}-")]
         late += len(found) - row["frozen_count"]
     assert late > 0
 
