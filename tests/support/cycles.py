@@ -35,6 +35,11 @@ async def start_and_stop(folder: Path, cycles: int, *, seed: int = 63) -> None:
                 group.start_soon(daemon.run)
                 await anyio.sleep(chance.uniform(0, 0.05))
                 daemon.stop()
+    # One whole life: what a start left that was stopped half-way is taken up by the next.
+    daemon = Daemon(settings, operations=parts.operations, store_factory=parts.store_factory)
+    async with anyio.create_task_group() as group:
+        await group.start(daemon.run)
+        daemon.stop()
     # A task that was destroyed while pending says so when it is collected.
     gc.collect()
     # The test's own task, and the one that anyio runs it in.
