@@ -121,12 +121,7 @@ class EngineFacade(Runner):
         Contract: ADR-0055 D1; reference §2.5.
         """
         return await self._run(
-            engine_runs.list_engine_runs,
-            kind=kind,
-            status=status,
-            session_id=session_id,
-            limit=limit,
-            offset=offset,
+            engine_runs.list_engine_runs, kind=kind, status=status, session_id=session_id, limit=limit, offset=offset
         )
 
     async def list_engine_run_summaries(

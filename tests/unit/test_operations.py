@@ -12,8 +12,11 @@ from lionstate.facade import Facade
 from lionstate.operations import OPERATIONS
 from lionstate.wire import Codec
 
+_NO_OPERATIONS = {"batch"}
 _METHODS: dict[str, Callable[..., Any]] = {
-    name: method for name, method in inspect.getmembers(Facade, inspect.isfunction) if not name.startswith("_")
+    name: method
+    for name, method in inspect.getmembers(Facade, inspect.isfunction)
+    if not name.startswith("_") and name not in _NO_OPERATIONS
 }
 _EACH = pytest.mark.parametrize("name", sorted(OPERATIONS))
 

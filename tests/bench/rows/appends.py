@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -95,6 +96,7 @@ async def single_against_floor(bench: Bench) -> Row:
             floor.append(_TALK.branch_progression, f"f{turn:031d}")
 
         taken = await rounds_of({"lionstate": _appender(state, "x"), "floor": raw}, bench.samples(2_000, 400))
+        row.notes["sqlite, CPU of one operation, us"] = await _cpu(state, raw)
         floor.close()
     row.add("sqlite", ratio(taken, "lionstate", "floor", 0.5), 3.5)
     tell(row, "sqlite", taken)
@@ -118,6 +120,22 @@ def tell(row: Row, name: str, taken: list[Samples]) -> None:
         arm: f"{milliseconds(percentile(all_of(taken, arm), 0.5))}/{milliseconds(percentile(all_of(taken, arm), 0.95))}"
         for arm in taken[0]
     }
+
+
+async def _cpu(state: Any, raw: Callable[[int], None], count: int = 500) -> dict[str, int]:
+    """CPU time per append of the caller's and the writer's thread: steadier than clocks on a busy machine."""
+    append = _appender(state, "cpu")
+    writer = state.store.writer._thread
+    before, loop = await writer.submit(time.thread_time), time.thread_time()
+    for turn in range(count):
+        await append(turn)
+    loop = time.thread_time() - loop
+    spent = await writer.submit(time.thread_time) - before
+    floor = time.thread_time()
+    for turn in range(count):
+        raw(10_000_000 + turn)
+    floor = time.thread_time() - floor
+    return {name: round(found / count * 1e6) for name, found in (("loop", loop), ("writer", spent), ("floor", floor))}
 
 
 async def reads_at_a_million(bench: Bench) -> Row:
