@@ -195,7 +195,7 @@ class StateDB(Facade):
             BackendError: The database refused the statement; nothing was written.
         """
         bound_text(sql, params)
-        await self.store.write("execute", lambda conn: _run_statement(conn, sql, params))
+        await self.store.write_raw("execute", lambda conn: _run_statement(conn, sql, params))
 
     async def schema_version(self) -> str | None:
         """The value of the ``version`` row of ``schema_meta``; None without one."""

@@ -45,9 +45,7 @@ from lionstate.progression.parsed import ParsedValues
 from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
 from lionstate.queue.making import TicketMaker
-from lionstate.schema import (
-    OpenReport,
-)
+from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
 
@@ -253,7 +251,6 @@ class Store:
         try:
             self.queue.submit(ticket)
         except StateError:
-            # What the queue takes, it counts.
             self.observer.operation(operation.name, "not_written")
             raise
         return await self._finished(_value(await ticket.future))
@@ -299,6 +296,16 @@ class Store:
         ticket = self._tickets.of_script(name, script, keys, deadline, kind)
         self.queue.submit(ticket)
         return await self._finished(_value(await ticket.future))
+
+    async def write_raw(self, name: str, script: Callable[[Connection], Any]) -> Any:
+        """Run SQL that may change anything, behind the writes that wait already."""
+
+        def counted(conn: Connection) -> Any:
+            # Here and not at submission: a stage of the migration that runs before must not see it yet.
+            self.explicit_transactions += 1
+            return script(conn)
+
+        return await self.write(name, counted)
 
     async def maintain(
         self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()
