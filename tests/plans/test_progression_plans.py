@@ -25,9 +25,11 @@ async def _seed(backend: Backend, statistics: str = "none") -> None:
     if backend.is_postgresql:
         await backend.execute("DELETE FROM pg_statistic WHERE starelid = CAST('progression_items' AS regclass)")
         await backend.execute("UPDATE pg_class SET reltuples = -1 WHERE relname = 'progression_items'")
-    await _seed_small(backend)
     if statistics == "stale":
+        # One progression was all there was: the planner expects not one row of any other.
+        await put(backend, "first", "items", [f"m{number:06d}" for number in range(100)])
         await backend.execute("ANALYZE progression_items")
+    await _seed_small(backend)
     await put(backend, "large", "items", [f"m{number:06d}" for number in range(ROWS)])
     if statistics == "fresh":
         await backend.execute("ANALYZE progression_items")
