@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -31,6 +32,7 @@ class Shell:
 
     def __init__(self, where: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.where = where
+        self.url = ""
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
@@ -69,7 +71,9 @@ def shell(
     _fill(daemon, url)
     if way == "store":
         daemon.stop()
-    yield Shell(["--daemon", daemon.target] if way == "daemon" else ["--url", url], capsys, monkeypatch)
+    found = Shell(["--daemon", daemon.target] if way == "daemon" else ["--url", url], capsys, monkeypatch)
+    found.url = url
+    yield found
 
 
 def _store(request: pytest.FixtureRequest, folder: Path, database: str) -> str:
@@ -147,11 +151,8 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
 def test_a_mismatch(shell: Shell) -> None:
     """Design §8: 6. Another program has changed an item row."""
     shell("step --progression q --until-done")
-    url = shell.where[1]
-    if shell.where[0] == "--daemon":
-        pytest.skip("the store's own URL is not known here; the direct way covers both databases")
     change = "UPDATE progression_items SET message_id = 'other' WHERE progression_id = 'q' AND ordinal = 1"
-    _execute(url, (change, {}))
+    _execute(shell.url, (change, {}))
     found = shell.json("verify q", code=6)
     assert ("mismatch", 1) == (found["outcome"], found["first_difference"])
 
@@ -232,6 +233,12 @@ def test_ctrl_c(folder: Path, daemons: Daemons, verb: str) -> None:
     assert took < 2.5
 
 
+def _open_files(pid: int) -> Iterator[str]:
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{fd}")
+
+
 def _wait_until_it_waits(pid: int) -> None:
     """Until its event loop's handler for SIGINT is there."""
     caught = 1 << (signal.SIGINT - 1)
@@ -239,8 +246,7 @@ def _wait_until_it_waits(pid: int) -> None:
     for _ in range(2_000):
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
         handled = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
-        sockets = [os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
-        if handled & caught and sum(name.startswith("socket:") for name in sockets) >= 2:
+        if handled & caught and sum(name.startswith("socket:") for name in _open_files(pid)) >= 2:
             wakeup.wait(0.3)
             return
         wakeup.wait(0.01)
