@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -156,8 +157,10 @@ async def test_values_move(daemons: Daemons, store_url: str) -> None:
     }.items() <= grown.items()
     assert (0, 1) == (found["migration_paused{reason=disabled}"], found["migration_paused{reason=operator}"])
     if not store_url.startswith("postgresql"):
-        for name in ("wal_frames{state=log}", "wal_bytes{}", "wal_bytes_written_total{}"):
-            assert grown[name] > 0, name
+        # Frames and size shrink when the log begins anew; what was written to it only grows.
+        assert found["wal_frames{state=log}"] > 0
+        assert found["wal_bytes{}"] > 0
+        assert grown["wal_bytes_written_total{}"] > 1_000_000
         assert grown["checkpoints_total{mode=passive,outcome=complete}"] > 0
         assert grown["checkpoint_seconds_count{}"] > 0
         assert 0 == found["checkpoints_total{mode=other,outcome=other}"]
@@ -165,12 +168,14 @@ async def test_values_move(daemons: Daemons, store_url: str) -> None:
 
 
 async def test_scrapes_do_not_wait_for_the_store(daemons: Daemons, folder: Path) -> None:
-    """fault 65: 1,000 scrapes during a migration that a foreign lock has stopped, each well under 100 ms."""
+    """fault 65: 1,000 scrapes during a migration that a foreign lock has stopped; median under 100 ms."""
     daemon = daemons(folder / "state.db", storage__lionagi_compatible="true", maintenance__interval_seconds="0.05")
     async with StateClient(daemon.target) as client:
         for number in range(4):
             await client.create_progression(f"p{number}", [f"m{place}" for place in range(5_000)])
         await client.migration.set_maintenance_enabled(True)
+    foreign = sqlite3.connect(folder / "state.db", isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
     times: list[float] = []
     async with aiohttp.ClientSession() as http:
 
@@ -182,6 +187,7 @@ async def test_scrapes_do_not_wait_for_the_store(daemons: Daemons, folder: Path)
 
         for _ in range(1_000):
             await one()
+    foreign.close()
     times.sort()
     print(f"1,000 scrapes: median {times[500] * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms")
     assert times[500] < 0.1
