@@ -95,8 +95,9 @@ build: $(STAMP) ## sdist and wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
-# The tests are copied away, so that nothing but the wheel can answer `import lionstate`.
-check-wheel: build ## install the wheel into a fresh environment and run tests/e2e with it
+# The tests are copied away, so that nothing but the wheel can answer `import lionstate`. The whole of tests/e2e runs in
+# `cov`; here it is the part that starts the installed commands.
+check-wheel: build ## install the wheel into a fresh environment and run its commands
 	rm -rf build/wheel
 	mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
