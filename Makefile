@@ -95,16 +95,15 @@ build: $(STAMP) ## sdist and wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
-# The tests are copied away, so that nothing but the wheel can answer `import lionstate`. The whole of tests/e2e runs in
-# `cov`; here it is the part that starts the installed commands.
-check-wheel: build ## install the wheel into a fresh environment and run its commands
+# The tests are copied away, so that nothing but the wheel can answer `import lionstate`.
+check-wheel: build ## install the wheel into a fresh environment and run tests/e2e with it
 	rm -rf build/wheel
 	mkdir -p build/wheel
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		"$$(echo dist/lionstate-*.whl)[daemon,test]"
 	cp -r tests pyproject.toml build/wheel/
-	cd build/wheel && venv/bin/python -m pytest tests/wheel $$(test ! -d tests/e2e || echo tests/e2e)
+	cd build/wheel && venv/bin/python -m pytest tests/wheel tests/e2e $(SPREAD)
 
 clean: ## remove what was built or cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
