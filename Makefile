@@ -24,8 +24,8 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench soak explore \
-	cov build check-wheel run demo clean ci
+.PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
+	bench-plots gate soak explore cov build check-wheel run demo clean ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,8 +69,18 @@ plans: $(STAMP) ## query plans and statement budgets
 e2e: $(STAMP) ## the real processes
 	$(call tier,e2e)
 
-bench: $(STAMP) ## the latency gates; run it on a quiet machine
-	$(call tier,bench,--timeout=0 -s)
+# More arguments for the benchmark, e.g. `make bench ARGS="--peers --rows 7,8"`.
+bench: $(STAMP) ## what everything costs, against the floor; ten minutes on a quiet machine
+	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-quick: $(STAMP) ## the same with fewer samples, under 90 seconds
+	$(BIN)/python -m tests.bench --quick $(ARGS)
+
+bench-plots: $(STAMP) ## measure and draw the plots of the README
+	$(BIN)/python -m tests.bench.plots $(ARGS)
+
+gate: $(STAMP) ## ADR-0117 D6: an append at 100,000 items costs at most twice one at 1,000
+	$(BIN)/python -m tests.bench.gate $(ARGS)
 
 soak: $(STAMP) ## the runs of minutes
 	$(call tier,soak,--timeout=0 -s)
@@ -132,4 +142,4 @@ $(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
 .PHONY: demo-lionagi
 
 # The whole suite comes last, so that its closing line is the last one.
-ci: format-check lint types imports check-wheel cov ## what CI runs
+ci: format-check lint types imports check-wheel gate cov ## what CI runs

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from lionstate.engine import Deferred, EngineSettings, Outcome, StoreURL
+from lionstate.engine import Deferred, EngineSettings, Outcome, Refused, StoreURL
 from lionstate.engine.surface import Params, SqlReads, bound_text, rows_of
 from lionstate.errors import ClosedError, InvalidInputError
 from lionstate.facade import Facade
@@ -135,7 +135,7 @@ class StateDB(Facade):
         """Close the store."""
         await self.close()
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
         operation = operation_of(script)
         result: R = await self.store.run(operation, operation.bind(args, kwargs))
         return result
@@ -195,7 +195,7 @@ class StateDB(Facade):
             BackendError: The database refused the statement; nothing was written.
         """
         bound_text(sql, params)
-        await self.store.write("execute", lambda conn: _run_statement(conn, sql, params))
+        await self.store.write_raw("execute", lambda conn: _run_statement(conn, sql, params))
 
     async def schema_version(self) -> str | None:
         """The value of the ``version`` row of ``schema_meta``; None without one."""

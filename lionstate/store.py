@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import dataclasses
 import functools
 import logging
@@ -44,10 +43,8 @@ from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
 from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
-from lionstate.queue.making import TicketMaker
-from lionstate.schema import (
-    OpenReport,
-)
+from lionstate.queue.making import TicketMaker, value_of
+from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
 
@@ -57,14 +54,6 @@ _DRAIN_SECONDS = 10.0
 _MAINTENANCE_KEYS = frozenset(("m:migration",))
 # Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
 _SCHEMA_WAIT_SECONDS = 30.0
-
-
-def _value(outcome: Outcome) -> Any:
-    if isinstance(outcome, Written):
-        return outcome.value
-    # Many callers may share one refusal; each raises a copy, so that tracebacks do not grow on it.
-    error = copy.copy(outcome.error)
-    raise error from outcome.error.__cause__
 
 
 class Store:
@@ -253,10 +242,9 @@ class Store:
         try:
             self.queue.submit(ticket)
         except StateError:
-            # What the queue takes, it counts.
             self.observer.operation(operation.name, "not_written")
             raise
-        return await self._finished(_value(await ticket.future))
+        return await self._finished(value_of(await ticket.future))
 
     async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
         try:
@@ -298,7 +286,17 @@ class Store:
         keys = frozenset(f"p:{progression}" for progression in progressions) or keys
         ticket = self._tickets.of_script(name, script, keys, deadline, kind)
         self.queue.submit(ticket)
-        return await self._finished(_value(await ticket.future))
+        return await self._finished(value_of(await ticket.future))
+
+    async def write_raw(self, name: str, script: Callable[[Connection], Any]) -> Any:
+        """Run SQL that may change anything, behind the writes that wait already."""
+
+        def counted(conn: Connection) -> Any:
+            # Here and not at submission: a stage of the migration that runs before must not see it yet.
+            self.explicit_transactions += 1
+            return script(conn)
+
+        return await self.write(name, counted)
 
     async def maintain(
         self, name: str, script: Callable[[Connection], Any], *, progressions: Sequence[str] = ()

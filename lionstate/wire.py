@@ -5,14 +5,16 @@ A `Codec` is built once per function from its signature. Knows no transport and 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import GenericAlias, SimpleNamespace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -145,7 +147,10 @@ class Codec:
         extra: Any = None
         for parameter in parameters:
             hint = hints.get(parameter.name, Any)
-            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD and get_origin(hint) is Unpack:
+                changes = get_type_hints(get_args(hint)[0])
+                fields += [(name, hint, msgspec.UNSET) for name, hint in changes.items()]
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 extra = hint
             elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
                 raise TypeError(f"{fn.__name__}: parameter {parameter.name} cannot be sent by name")
@@ -158,7 +163,7 @@ class Codec:
         params_type = msgspec.defstruct(
             f"{name}_params", fields, kw_only=True, forbid_unknown_fields=extra is None, gc=False
         )
-        result = hints.get("return", Any)
+        result = _answer(hints.get("return", Any))
         if getattr(get_origin(result), "__deferred__", False):
             result = get_args(result)[0]
         elif getattr(result, "__deferred__", False):
@@ -243,6 +248,15 @@ def _hints(fn: Callable[..., Any], names: Sequence[str]) -> dict[str, Any]:
     holder: Any = SimpleNamespace(__annotations__=wanted)
     hints = get_type_hints(holder, globalns=namespace, include_extras=True)
     return {name: None if hint is type(None) else hint for name, hint in hints.items()}
+
+
+def _answer(result: Any) -> Any:
+    """A result type without the refusal that a script may return: what is refused arrives as a problem."""
+    members = get_args(result)
+    kept = [member for member in members if not getattr(member, "__refused__", False)]
+    if len(kept) == len(members):
+        return result
+    return functools.reduce(operator.or_, kept) if kept else None
 
 
 def _present(params: msgspec.Struct) -> dict[str, Any]:

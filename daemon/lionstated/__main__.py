@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import anyio
 
@@ -75,6 +76,7 @@ def _run(settings: Settings, assembly: Assembly, read: Callable[[], Settings]) -
             operations=assembly.operations,
             store_factory=assembly.store_factory,
             read_settings=read,
+            overdue=lambda forced: _leave(_EXIT_INTERRUPTED if forced else _EXIT_INTERNAL),
         )
 
     if anyio.run(life, backend_options={"use_uvloop": _has_uvloop()}):
@@ -94,10 +96,14 @@ def _exit(code: int) -> None:
     # A thread stuck in the database must not keep a forced process alive.
     stuck = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
     if code != 0 and stuck:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

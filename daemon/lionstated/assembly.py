@@ -73,8 +73,11 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
 
+    async def drain(seconds: float) -> None:
+        await store.queue.drain(seconds)
+
     async def close() -> None:
-        await store.close(settings.shutdown.drain_seconds)
+        await store.close(0.0)
 
     interval = watchdog_interval_seconds()
     wedged_after = _WEDGED_SECONDS if interval is None else 2 * interval
@@ -86,6 +89,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     return Parts(
         store=store,
         close=close,
+        drain=drain,
         verbs=_verbs(service, timer),
         maintenance=timer.run,
         alive=alive,

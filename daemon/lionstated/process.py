@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
+
+from lionstate.errors import ClosedError
 
 from . import logs
 from .api import ApiServer, Health, Listeners, OperationLike, StoreLike, Verb, operations_app, service_app
@@ -21,10 +25,17 @@ __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
 _EXTEND_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
+_FORCED_SECONDS = 0.5
+# Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
+_QUEUE_SHARE = 0.8
 _RETRY_SECONDS = (1.0, 30.0)
 
 
 async def _nothing() -> None:
+    return None
+
+
+async def _no_queue(seconds: float) -> None:
     return None
 
 
@@ -34,6 +45,8 @@ class Parts:
 
     store: StoreLike
     close: Callable[[], Awaitable[None]] = _nothing
+    # Refuses new writes, runs the waiting ones for so many seconds and answers the rest as not written.
+    drain: Callable[[float], Coroutine[Any, Any, None]] = _no_queue
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     # Ticks until the event is set, then returns after its chunk; calls the function after each good tick.
     maintenance: Callable[[anyio.Event, Callable[[], None]], Awaitable[None]] | None = None
@@ -57,6 +70,7 @@ class Daemon:
         store_factory: StoreFactory,
         read_settings: Callable[[], Settings] | None = None,
         notifier: Notifier | None = None,
+        overdue: Callable[[bool], None] | None = None,
     ) -> None:
         """Take the parts; nothing is bound or opened yet.
 
@@ -66,6 +80,8 @@ class Daemon:
             store_factory: Opens the store; feeds the metrics it is given.
             read_settings: Reads the settings again, for SIGHUP.
             notifier: The service manager's socket; the one of the environment by default.
+            overdue: Ends the process when the shutdown is over its budget, told whether it was forced; called on a
+                thread of its own, because a wedged writer cannot be waited for. None when embedded.
         """
         self.settings = settings
         self.metrics = Metrics(operations)
@@ -76,6 +92,7 @@ class Daemon:
         self._store_factory = store_factory
         self._read_settings = read_settings
         self._notifier = notifier or Notifier()
+        self._overdue = overdue
         self._stop = anyio.Event()
         self._parts: Parts | None = None
         self._servers: list[ApiServer] = []
@@ -90,17 +107,32 @@ class Daemon:
             self.force()
         else:
             self._reason = reason
+            self._end_within(self.settings.shutdown.drain_seconds + _CLOSE_SECONDS + _FORCED_SECONDS)
         self._stop.set()
 
     def force(self) -> None:
         """End at once: requests under way are dropped, the store is not closed in order."""
         self.forced = True
         self._stop.set()
+        self._end_within(_FORCED_SECONDS)
         for server in self._servers:
             server.abort()
         for scope in (self._scope, self._closing):
             if scope is not None:
                 scope.cancel()
+
+    def _end_within(self, seconds: float) -> None:
+        if self._overdue is None:
+            return
+        end = self._overdue
+
+        def overdue() -> None:
+            self._log.error("stopped", reason=self._reason, forced=True, overdue=True)
+            end(self.forced)
+
+        timer = threading.Timer(seconds, overdue)
+        timer.daemon = True
+        timer.start()
 
     def reload(self) -> None:
         """Read the settings again and apply those that may change; errors leave all as it was."""
@@ -177,6 +209,7 @@ class Daemon:
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._stop.wait()
+            group.start_soon(parts.drain, self.settings.shutdown.drain_seconds * _QUEUE_SHARE)
             await self._drain(service, done, finish, finished)
         finally:
             await self._close(parts)
@@ -244,7 +277,10 @@ class Daemon:
                 try:
                     await parts.maintenance(finish, healthy)
                     return
-                except Exception:
+                except Exception as exc:
+                    if finish.is_set() and isinstance(exc, ClosedError):
+                        # The queue drains; its last chunk is committed.
+                        return
                     degraded.set(1)
                     self._log.error("maintenance_failed", retry_seconds=delay, exc_info=True)
                 with anyio.move_on_after(delay):
@@ -311,6 +347,7 @@ async def serve(
     store_factory: StoreFactory,
     read_settings: Callable[[], Settings] | None = None,
     handle_signals: bool = True,
+    overdue: Callable[[bool], None] | None = None,
     task_status: TaskStatus[Daemon] = anyio.TASK_STATUS_IGNORED,
 ) -> bool:
     """Run a daemon to its end; False if it was forced.
@@ -321,8 +358,11 @@ async def serve(
         store_factory: Opens the store and what lives on it.
         read_settings: Reads the settings again on SIGHUP.
         handle_signals: Off when it is embedded.
+        overdue: Ends the process when the shutdown is over its budget.
         task_status: Gets the `Daemon` when the API answers.
     """
-    daemon = Daemon(settings, operations=operations, store_factory=store_factory, read_settings=read_settings)
+    daemon = Daemon(
+        settings, operations=operations, store_factory=store_factory, read_settings=read_settings, overdue=overdue
+    )
     await daemon.run(handle_signals=handle_signals, task_status=task_status)
     return not daemon.forced

@@ -11,7 +11,7 @@ from lionstate import wire
 from lionstate.client.coalescer import Call, Coalescer, send_batch
 from lionstate.client.migration import RemoteMigration
 from lionstate.client.transport import Transport
-from lionstate.engine import Deferred, NotWritten, Outcome, Unknown, Written
+from lionstate.engine import Deferred, NotWritten, Outcome, Refused, Unknown, Written
 from lionstate.errors import OutcomeUnknownError
 from lionstate.facade import Facade
 from lionstate.facade.runner import BatchCall
@@ -82,7 +82,7 @@ class StateClient(Facade):
         )
         return codec.decode_result(await (self._writes if writes else self._reads).run(call))
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = await self._post(script, args, kwargs)
         return result
 

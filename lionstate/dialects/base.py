@@ -55,8 +55,20 @@ class Dialect(RecordIntents, Protocol):
 
     capabilities: Capabilities
 
-    def insert_ignore(self, table: Table) -> Any:
-        """Build an INSERT that leaves a row alone when any unique key exists already."""
+    def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:
+        """Build an INSERT that leaves a row alone when ``keys`` (without them: any unique key) exist already."""
+        ...
+
+    def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
+        """Build the test whether a JSON column is an array with this text as an element."""
+        ...
+
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
+        """Build the whole number that is left when the fraction is cut off."""
+        ...
+
+    def lock_word(self, conn: Connection, word: str) -> None:
+        """Let only one write transaction at a time past this word, until it ends."""
         ...
 
     def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
@@ -107,6 +108,8 @@ _ADVANCE = (
         last_xact=literal_column("pg_current_xact_id()::text::bigint"),
     )
 )
+# LionAGI locks a session's signals by the same key.
+_LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
 _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
 
 # The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
@@ -136,8 +139,17 @@ class PostgresqlDialect(PostgresqlRecords):
         json_functions=("jsonb_array_elements", "json_array_elements", "jsonb_array_length"),
     )
 
-    def insert_ignore(self, table: Table) -> Any:
-        return postgresql_insert(table).on_conflict_do_nothing()
+    def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:
+        return postgresql_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
+
+    def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
+        return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
+        return cast(func.trunc(number), BigInteger)
+
+    def lock_word(self, conn: Connection, word: str) -> None:
+        conn.execute(_LOCK_WORD, {"word": word})
 
     def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
         statement = postgresql_insert(table)

@@ -41,6 +41,6 @@ class RecordIntents(Protocol):
         """Set ``system_msg_id`` of these branches."""
         ...
 
-    def text_within(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        """Build the test whether the text of a column holds a bound text, case and all."""
+    def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+        """Build the test whether the text of a column holds another text, letter case and all."""
         ...

@@ -81,5 +81,5 @@ class PostgresqlRecords:
             ids = sorted(messages)
             conn.execute(_SET_SYSTEM_MESSAGES, {"ids": ids, "mids": [messages[found] for found in ids]})
 
-    def text_within(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        return func.strpos(cast(column, Text), bindparam(name, type_=Text)) > 0
+    def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+        return func.strpos(cast(column, Text), part) > 0

@@ -55,5 +55,5 @@ class SqliteRecords:
     def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
         _SET_SYSTEM_MESSAGE.many(conn, [{"branch": branch, "message": mid} for branch, mid in messages.items()])
 
-    def text_within(self, column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        return func.instr(cast(column, Text), bindparam(name, type_=Text)) > 0
+    def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+        return func.instr(cast(column, Text), part) > 0

@@ -11,14 +11,18 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    Integer,
     LargeBinary,
     Select,
     Table,
+    and_,
     bindparam,
+    case,
     exists,
     func,
     insert,
     select,
+    type_coerce,
     update,
 )
 from sqlalchemy import cast as sql_cast
@@ -114,8 +118,20 @@ class SqliteDialect(SqliteRecords):
         json_functions=("json_each", "json_tree", "json_array_length", "json_extract"),
     )
 
-    def insert_ignore(self, table: Table) -> Any:
-        return sqlite_insert(table).on_conflict_do_nothing()
+    def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:
+        return sqlite_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
+
+    def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
+        stored = type_coerce(column, Text)
+        array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
+        element = func.json_each(array).table_valued("value", "type")
+        return exists().where(element.c.type == "text", element.c.value == value)
+
+    def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
+        return sql_cast(number, Integer)
+
+    def lock_word(self, conn: Connection, word: str) -> None:
+        """BEGIN IMMEDIATE lets only one writer in anyway."""
 
     def upsert(self, table: Table, keys: Sequence[str], update: Sequence[str]) -> Any:
         statement = sqlite_insert(table)

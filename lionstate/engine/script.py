@@ -69,7 +69,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One call of a fold was refused before anything was written for it; the others go on."""
+    """A call was refused: of a fold before anything was written for it, alone with what it wrote staying.
+
+    The caller gets the error; the other calls of the transaction go on.
+    """
+
+    __refused__: ClassVar[bool] = True
 
     error: StateError
 

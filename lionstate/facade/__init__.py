@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+from lionstate.facade.approvals import ApprovalFacade
 from lionstate.facade.batch import Batch
+from lionstate.facade.controls import ControlFacade
 from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
+from lionstate.facade.engines import EngineFacade
 from lionstate.facade.evidence import EvidenceFacade
+from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
+from lionstate.facade.projects import ProjectFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.sessions import SessionLifecycleFacade
+from lionstate.facade.shows import ShowFacade
+from lionstate.facade.status import StatusFacade
+from lionstate.facade.teams import TeamFacade
 
 __all__ = [
+    "ApprovalFacade",
     "Batch",
     "BranchFacade",
+    "ControlFacade",
     "DefinitionFacade",
+    "EngineFacade",
     "EvidenceFacade",
     "Facade",
+    "InvocationFacade",
     "MessageFacade",
     "ProgressionFacade",
+    "ProjectFacade",
     "Runner",
     "SessionFacade",
+    "SessionLifecycleFacade",
+    "ShowFacade",
+    "StatusFacade",
+    "TeamFacade",
 ]
 
 
-class Facade(ProgressionFacade, MessageFacade, SessionFacade, BranchFacade, DefinitionFacade, EvidenceFacade):
+class Facade(
+    ProgressionFacade,
+    MessageFacade,
+    SessionFacade,
+    BranchFacade,
+    DefinitionFacade,
+    EvidenceFacade,
+    StatusFacade,
+    SessionLifecycleFacade,
+    InvocationFacade,
+    ShowFacade,
+    TeamFacade,
+    ProjectFacade,
+    ControlFacade,
+    EngineFacade,
+    ApprovalFacade,
+):
     """Every facade method that exists both in process and through the daemon."""
 
     def batch(self, *, atomic: bool = True) -> Batch:

@@ -132,9 +132,9 @@ class SessionFacade(Runner):
     async def create_session(self, session: Mapping[str, Any]) -> None:
         """Create a session; an existing id is left untouched, without an error.
 
-        A row that is created counts for its invocation and registers its project. One that is born terminal without
-        ``ended_at`` gets the latest time that is known of it, marked approximate; with a measured start and end
-        ``duration_ms`` is derived.
+        A row that is created counts for its invocation and registers its project; a running one gets its first history
+        row. One that is born terminal without ``ended_at`` gets the latest time that is known of it, marked
+        approximate; with a measured start and end ``duration_ms`` is derived.
 
         Args:
             session: Needs ``id`` and ``progression_id``; other columns by name. ``created_at``, ``updated_at`` are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from lionstate.engine import Deferred, Outcome
+from lionstate.engine import Deferred, Outcome, Refused
 from lionstate.operations import Operation
 
 __all__ = ["BatchCall", "Runner"]
@@ -18,8 +18,8 @@ BatchCall: TypeAlias = tuple[Operation, Mapping[str, Any]]
 class Runner(Protocol):
     """Runs one script with its arguments: on a connection, or in the daemon."""
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a script and return its result."""
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a script and return its result; a refusal that it returns is raised."""
         ...
 
     async def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -53,11 +54,14 @@ class Memory:
     """Parses, proofs under way and marks of one service.
 
     Attributes:
+        stepping: Held by the running step. Two at once would read on in the same walk over the rows, and each would
+            take the rows that the other has read for a gap.
         marks: The store's token at the last chunk of a progression.
         parses: Values parsed for chunks so far.
     """
 
     prover: Prover
+    stepping: asyncio.Lock = field(default_factory=asyncio.Lock)
     sources: Sources = field(default_factory=Sources)
     marks: OrderedDict[str, Mark] = field(default_factory=OrderedDict)
     parses: int = 0

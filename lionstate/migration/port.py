@@ -33,7 +33,7 @@ class MigrationStore(Protocol):
     Attributes:
         dialect: The database's side of the seam.
         parsed: Counts the appends that met a JSON authority.
-        explicit_transactions: How many explicit transactions, which may hold any SQL, were begun so far.
+        explicit_transactions: How many transactions that may hold any SQL were begun so far.
     """
 
     dialect: Dialect

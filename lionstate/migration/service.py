@@ -18,7 +18,7 @@ from lionstate.errors import (
     OverloadedError,
 )
 from lionstate.migration import candidates, control, cutover
-from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, check_caps
+from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
@@ -84,7 +84,8 @@ class ProgressionMigrationService:
             max_bytes: UTF-8 bytes of ids to copy; one id larger than that is copied alone.
             max_seconds: Looked at between transactions and between pages of a proof.
         Returns:
-            What was done and why it ended; a store that stays locked ends it as ``busy``.
+            What was done and why it ended; a store that stays locked ends it as ``busy``. Steps of one service take
+            turns.
         Raises:
             InvalidInputError: A cap is not above zero.
             NotFoundError: There is no such progression.
@@ -92,6 +93,10 @@ class ProgressionMigrationService:
         Contract: ADR-0117 D3, D5; design decision 36.
         """
         caps = check_caps(max_items, max_bytes, max_seconds)
+        async with self._memory.stepping:
+            return await self._step(progression_id, caps)
+
+    async def _step(self, progression_id: str | None, caps: Caps) -> MigrationStep:
         now = time.time()
         controls: Controls = await self._store.read(bound(control.load, now))
         accept = self._accept or controls.accept_foreign_writers

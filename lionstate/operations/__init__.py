@@ -5,12 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lionstate.operations import conversation, definitions, evidence, progression
+from lionstate.operations import (
+    approvals,
+    blueprints,
+    control,
+    conversation,
+    definitions,
+    evidence,
+    invocations,
+    progression,
+    sessions,
+    shows,
+    status,
+    teams,
+)
 from lionstate.operations.table import FoldFunction, Operation
 
 __all__ = ["OPERATIONS", "FoldFunction", "Operation", "operation_of"]
 
-_ALL = (*progression.TABLE, *conversation.TABLE, *definitions.TABLE, *evidence.TABLE)
+_ALL = (
+    *progression.TABLE,
+    *conversation.TABLE,
+    *definitions.TABLE,
+    *evidence.TABLE,
+    *status.TABLE,
+    *sessions.TABLE,
+    *invocations.TABLE,
+    *shows.TABLE,
+    *teams.TABLE,
+    *control.TABLE,
+    *blueprints.TABLE,
+    *approvals.TABLE,
+)
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}
 _BY_SCRIPT = {entry.script: entry for entry in _ALL}

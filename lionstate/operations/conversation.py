@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lionstate.operations.table import KeysFunction, Operation, operation
-from lionstate.records import branches, live, messages, session_changes, sessions
+from lionstate.records import branches, live, messages, metadata_merge, session_changes, sessions
 from lionstate.records.values import check_text, encoded_json, finite_number, rough_size
 
 __all__ = ["TABLE"]
@@ -93,7 +93,7 @@ def _touch(params: Params) -> Params:
 
 
 def _patch(params: Params) -> Params:
-    session_changes.check_patch(params["patch"])
+    metadata_merge.check_patch("patch", params["patch"])
     return _session_named(params)
 
 

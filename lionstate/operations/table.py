@@ -11,8 +11,18 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.progression.parsed import ParsedValues
+from lionstate.schema.types import RawJson
 
-__all__ = ["FoldFunction", "KeysFunction", "Operation", "estimated_size", "everything", "operation", "progression_key"]
+__all__ = [
+    "FoldFunction",
+    "KeysFunction",
+    "Operation",
+    "estimated_size",
+    "everything",
+    "operation",
+    "progression_key",
+    "touching",
+]
 
 FoldFunction: TypeAlias = Callable[[Connection, Sequence[Mapping[str, Any]], ParsedValues], Sequence[Any]]
 KeysFunction: TypeAlias = Callable[[Mapping[str, Any]], frozenset[str] | None]
@@ -46,7 +56,7 @@ class Operation:
     _shape: tuple[tuple[str, ...], frozenset[str], bool] = field(default=((), frozenset(), True))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Name the arguments of a call; defaults stay out, further keywords stand beside the named ones.
+        """Name the arguments of a call; defaults stay out, what a script takes as ``**changes`` stands beside them.
 
         Raises:
             InvalidInputError: Too many, unknown, doubled or missing arguments.
@@ -74,6 +84,28 @@ def everything(_params: Mapping[str, Any]) -> frozenset[str] | None:
     return None
 
 
+def touching(*what: str) -> KeysFunction:
+    """The keys of an operation on rows that its parameters name.
+
+    Args:
+        what: ``prefix:parameter``, or ``prefix:parameter.key`` when the parameter is a mapping. A parameter that is
+            absent or None names no row.
+    """
+    parts = [(prefix, *path.partition(".")[::2]) for prefix, _, path in (word.partition(":") for word in what)]
+
+    def keys(params: Mapping[str, Any]) -> frozenset[str] | None:
+        found = set()
+        for prefix, name, key in parts:
+            value = params.get(name)
+            if key and isinstance(value, Mapping):
+                value = value.get(key)
+            if value is not None:
+                found.add(f"{prefix}:{value}")
+        return frozenset(found)
+
+    return keys
+
+
 _CALL_BYTES = 256
 _VALUE_BYTES = 16
 
@@ -89,6 +121,8 @@ def estimated_size(params: Mapping[str, Any]) -> int:
         value = waiting.pop()
         if isinstance(value, (str, bytes, bytearray)):
             size += len(value)
+        elif isinstance(value, RawJson):
+            size += len(value.text)
         elif isinstance(value, Mapping):
             waiting.extend(value.keys())
             waiting.extend(value.values())
@@ -113,7 +147,11 @@ def operation(
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     size: Callable[[Mapping[str, Any]], int] = estimated_size,
 ) -> Operation:
-    """Make the entry of a script; its name and parameters are the script's."""
+    """Make the entry of a script; its name and parameters are the script's.
+
+    A script that declares its arguments with ``takes`` is prepared by that check.
+    """
+    prepare = prepare or getattr(script, "check", None)
     parameters = tuple(inspect.signature(script).parameters.values())[1:]
     shape = _shape(parameters)
     return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters, shape)

@@ -67,6 +67,7 @@ class ParsedValues:
         self._inline_bytes = inline_bytes
         self._found: OrderedDict[str, ParsedCollection | Unreadable] = OrderedDict()
         self._characters = 0
+        self._insisted: set[str] = set()
         self.observer: Observer = observer or SilentObserver()
         self.append_counts: Counter[str] = Counter()
         # Ids of message classes that a committed transaction saw; the records' own, kept here because it has the
@@ -80,9 +81,13 @@ class ParsedValues:
             return found
         if not isinstance(text, str):
             return parse(text)
-        if self._inline_bytes is None or len(text) <= self._inline_bytes:
+        if self._inline_bytes is None or len(text) <= self._inline_bytes or progression_id in self._insisted:
             return parse(text)
         return None
+
+    def insist(self, progression_id: str) -> None:
+        """Parse this value under its lock, until it is kept again: others changed it faster than it was parsed."""
+        self._insisted.add(progression_id)
 
     async def learn(self, need: NeedsParse, run_pure: _RunPure) -> None:
         """Parse a text outside every transaction and keep it."""
@@ -91,6 +96,7 @@ class ParsedValues:
     def keep(self, progression_id: str, parsed: ParsedCollection | Unreadable) -> None:
         """Keep a parse, evicting others when the bound is passed."""
         self.forget(progression_id)
+        self._insisted.discard(progression_id)
         self._found[progression_id] = parsed
         self._characters += len(parsed.text)
         while self._characters > _CACHE_CHARACTERS and len(self._found) > _CACHE_LEAST:

@@ -22,6 +22,7 @@ from lionstate.errors import (
 )
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.queue.batch import Probe, QueuedBatch
+from lionstate.queue.holds import HoldModel
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.waiting import WaitingRoom
 
@@ -29,8 +30,8 @@ __all__ = ["WriteQueue"]
 
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 0.05
+_PARSES_OUTSIDE = 5
 _MAX_PARSES = 20
-_FIRST_HOLD_SECONDS = 0.0002
 _ALONE_PAUSE = 0.01
 _LEAST_RETRY_AFTER = 0.05
 
@@ -50,7 +51,8 @@ class WriteQueue:
         self._room = WaitingRoom(limits)
         self._free_lanes = writer.lanes
         self._claims = threading.Lock()
-        self._hold_estimates: dict[str, float] = {}
+        self._holds = HoldModel()
+        self._gathering = False
         self._since_maintenance = 0
         self._last_was_maintenance = False
         self._sweeping: asyncio.TimerHandle | None = None
@@ -83,7 +85,7 @@ class WriteQueue:
         if not self._has_room(tickets):
             raise OverloadedError(
                 f"the write queue holds {self.depth} operations ({self.size_bytes} bytes); nothing was written",
-                retry_after_seconds=max(_LEAST_RETRY_AFTER, self.depth * self._mean_hold()),
+                retry_after_seconds=max(_LEAST_RETRY_AFTER, self.depth * self._holds.mean()),
             )
         self._room.enter(tickets)
         self._idle.clear()
@@ -112,15 +114,11 @@ class WriteQueue:
         """Age of the ticket that has waited longest; 0 when none waits."""
         return self._room.oldest_age_seconds()
 
-    def _mean_hold(self) -> float:
-        holds = self._hold_estimates.values()
-        return sum(holds) / len(holds) if holds else _FIRST_HOLD_SECONDS
-
     def _hold_of(self, ticket: Ticket) -> float:
-        return self._hold_estimates.get(ticket.name, _FIRST_HOLD_SECONDS)
+        return self._holds.of(ticket.name)
 
     def _pump(self) -> None:
-        while self._free_lanes and (tickets := self._next_batch()):
+        while not self._gathering and self._free_lanes and (tickets := self._next_batch()):
             self._free_lanes -= 1
             self._room.fly(tickets)
             batch = QueuedBatch(self.writer.dialect, self.claim, tickets)
@@ -171,16 +169,21 @@ class WriteQueue:
             self._observer.queue_wait(now - ticket.submitted_at)
         return alive
 
+    def _take_back(self, unwanted: Callable[[Ticket], bool]) -> list[Ticket]:
+        """Take tickets out of batches that have not begun; the writer's thread may be claiming them meanwhile."""
+        with self._claims:
+            found = [
+                ticket for batch in self._active for ticket in batch.tickets if not ticket.claimed and unwanted(ticket)
+            ]
+            for ticket in found:
+                ticket.claimed = True
+        return found
+
     def _sweep(self) -> None:
         """Answer the tickets whose deadline passed before they were taken; forget those whose caller is gone."""
         now = time.monotonic()
         late = self._room.leave(lambda ticket: ticket.future.done() or ticket.is_late(now))
-        with self._claims:
-            for batch in self._active:
-                for ticket in batch.tickets:
-                    if not ticket.claimed and ticket.is_late(now):
-                        ticket.claimed = True
-                        late.append(ticket)
+        late += self._take_back(lambda ticket: ticket.is_late(now))
         for ticket in late:
             self._settle(ticket, NotWritten(DeadlineExceededError()))
         self._sweeping = None
@@ -203,8 +206,25 @@ class WriteQueue:
                     late = id(ticket) not in taken
                     self._settle(ticket, NotWritten(DeadlineExceededError()) if late else Unknown())
             self._room.land(ticket for ticket in batch.tickets if id(ticket) not in going_round)
-            self._pump()
+            if len(batch.tickets) > 1:
+                self._gather()
+            else:
+                self._pump()
             self._note_idle()
+
+    def _gather(self) -> None:
+        """Start the next batch one turn of the loop later, when the callers just answered have asked again.
+
+        Without it their next calls always miss the batch that starts now, and two halves alternate for ever.
+        """
+        if not self._gathering:
+            self._gathering = True
+            asyncio.get_running_loop().call_soon(self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._pump()
+        self._note_idle()
 
     @staticmethod
     def _outcomes(batch: QueuedBatch, future: asyncio.Future[list[Outcome]]) -> Sequence[Outcome]:
@@ -245,12 +265,9 @@ class WriteQueue:
         return {id(ticket) for ticket in (*busy, *(ticket for ticket, _ in reparse))}
 
     def _learn_holds(self, batch: QueuedBatch) -> None:
-        if not batch.taken:
-            return
-        each = (time.monotonic() - batch.began_at) / len(batch.taken)
-        for name in {ticket.name for ticket in batch.taken}:
-            before = self._hold_estimates.get(name, each)
-            self._hold_estimates[name] = 0.8 * before + 0.2 * each
+        if batch.taken:
+            names = (ticket.name for ticket in batch.taken)
+            self._holds.learn(names, len(batch.taken), time.monotonic() - batch.began_at)
 
     def _settle(self, ticket: Ticket, outcome: Outcome) -> None:
         name = {Written: "written", NotWritten: "not_written"}.get(type(outcome), "unknown")
@@ -259,7 +276,7 @@ class WriteQueue:
             ticket.future.set_result(outcome)
 
     def _note_idle(self) -> None:
-        if not self.depth and not self._active and not self._tasks:
+        if not self.depth and not self._active and not self._tasks and not self._gathering:
             self._idle.set()
 
     def _spawn(self, tickets: Sequence[Ticket], work: Coroutine[Any, Any, None]) -> None:
@@ -302,7 +319,11 @@ class WriteQueue:
         again: list[Ticket] = []
         never: list[Ticket] = []
         for ticket, reason in wanted:
-            ticket.parses += isinstance(reason, NeedsParse)
+            if isinstance(reason, NeedsParse):
+                ticket.parses += 1
+                if ticket.parses >= _PARSES_OUTSIDE:
+                    # Other processes append faster than we parse; under the lock nobody can.
+                    self._parsed.insist(reason.progression_id)
             (never if ticket.parses > _MAX_PARSES else again).append(ticket)
         message = "the stored collection changed each time it was parsed; nothing was written"
         self._give_up(never, BackendBusyError(message))
@@ -346,6 +367,8 @@ class WriteQueue:
             pass
         self._drained = True
         left = [ticket for ticket in self._room.leave(lambda _: True) if not ticket.future.done()]
+        # A batch that still waits for its lock has not begun; without its tickets the writer gives it up.
+        left += self._take_back(lambda ticket: not ticket.future.done())
         for ticket in left:
             self._settle(ticket, NotWritten(ClosedError("the store closed before the write was started")))
         if self._sweeping is not None:

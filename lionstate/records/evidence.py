@@ -154,11 +154,9 @@ def list_admin_events(
     """
     check_page(limit)
     query = select(admin_events).order_by(admin_events.c.created_at.desc(), admin_events.c.id.desc()).limit(limit)
-    params: dict[str, Any] = {}
     if action is not None:
         query = query.where(admin_events.c.action == action)
     if target_id is not None:
-        named = dialect_of(conn).text_within(admin_events.c.details, "quoted")
+        named = dialect_of(conn).text_holds(admin_events.c.details, encode_json(target_id))
         query = query.where(or_(admin_events.c.target_id == target_id, named))
-        params["quoted"] = encode_json(target_id)
-    return [dict(row) for row in conn.execute(query, params).mappings()]
+    return [dict(row) for row in conn.execute(query).mappings()]

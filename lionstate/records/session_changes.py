@@ -7,20 +7,19 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, func, update
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import InvalidInputError
-from lionstate.records.projects import register_project
+from lionstate.records.metadata_merge import check_patch, merge_node_metadata
+from lionstate.records.projects import DEFAULT_SOURCE, note_project
 from lionstate.records.tombstones import fill_progression
 from lionstate.records.values import CheckedRow, check_text, checked_row, encoded_json, finite_number
 from lionstate.schema.conversation import sessions
 
 __all__ = [
-    "check_patch",
     "checked_label",
     "checked_provenance",
-    "merge_patch",
     "merge_session_node_metadata",
     "repair_session_progression",
     "set_session_provenance",
@@ -41,41 +40,13 @@ def touch_session_activity(conn: Connection, /, session_id: str, *, at: float | 
     dialect_of(conn).touch_sessions(conn, {session_id: time.time() if at is None else finite_number("at", at)})
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Merge as RFC 7396 says; pure. Neither argument is changed."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
-
-
 def merge_session_node_metadata(conn: Connection, /, session_id: str, patch: Mapping[str, Any]) -> None:
     """Merge a patch into a session's metadata under the row's lock; a missing session is a no-op.
 
     Contract: reference §2.1 (RFC 7396; a stored value that is no object is kept under a key of its own).
     """
-    check_patch(patch)
-    locked = select(sessions.c.node_metadata).where(sessions.c.id == session_id).with_for_update(key_share=True)
-    row = conn.execute(locked).first()
-    if row is None:
-        return
-    now, stored = time.time(), row[0]
-    if stored is not None and not isinstance(stored, Mapping):
-        stored = {"_discarded_node_metadata": stored, "_discarded_at": now}
-    values = {"node_metadata": merge_patch(stored, patch), "updated_at": now}
-    conn.execute(update(sessions).where(sessions.c.id == session_id).values(values))
-
-
-def check_patch(patch: object) -> None:
-    """Refuse a patch that is no JSON object."""
-    if not isinstance(patch, Mapping):
-        raise InvalidInputError(f"the patch must be a mapping, not {type(patch).__name__}")
-    encoded_json("patch", patch)
+    check_patch("patch", patch)
+    merge_node_metadata(conn, sessions, session_id, patch)
 
 
 def checked_label(label: object) -> str | None:
@@ -133,7 +104,7 @@ def set_session_provenance(
         values = {**values, "artifacts_path": func.coalesce(sessions.c.artifacts_path, values["artifacts_path"])}
     found = conn.execute(update(sessions).where(sessions.c.id == session_id).values(values)).rowcount
     if found and project is not None:
-        register_project(conn, project, project_source, now=time.time())
+        note_project(conn, project, project_source or DEFAULT_SOURCE, now=time.time())
 
 
 def update_artifact_verification(conn: Connection, /, session_id: str, verification: Mapping[str, Any] | None) -> None:

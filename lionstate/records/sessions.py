@@ -9,15 +9,17 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, func, select, update
 
 from lionstate.dialects import dialect_of
-from lionstate.records.projects import register_project
+from lionstate.records.projects import DEFAULT_SOURCE, note_project
+from lionstate.records.status import record_initial_status
+from lionstate.records.status_vocabulary import ENTITIES
 from lionstate.records.tombstones import refuse_deleted
 from lionstate.records.values import CheckedRow, check_choice, check_page, checked_row
 from lionstate.schema.conversation import sessions
 from lionstate.schema.execution import invocations
 
 __all__ = [
-    "SESSION_STATUSES",
-    "TERMINAL_STATUSES",
+    "INVOCATION_KINDS",
+    "SOURCE_KINDS",
     "checked_session",
     "count_sessions",
     "create_session",
@@ -25,12 +27,11 @@ __all__ = [
     "get_session_by_cc_id",
     "get_sessions_for_run",
     "list_sessions",
+    "session_rows",
 ]
 
-TERMINAL_STATUSES: Final = frozenset({"completed", "completed_empty", "failed", "timed_out", "aborted", "cancelled"})
-SESSION_STATUSES: Final = TERMINAL_STATUSES | {"running"}
-_INVOCATION_KINDS: Final = frozenset({"agent", "play", "flow", "fanout", "show-play", "engine"})
-_SOURCE_KINDS: Final = frozenset({"live", "imported_fs", "imported_codex"})
+INVOCATION_KINDS: Final = frozenset({"agent", "play", "flow", "fanout", "show-play", "engine"})
+SOURCE_KINDS: Final = frozenset({"live", "imported_fs", "imported_codex"})
 # What a caller may not choose: derived, or written with an audited status change.
 _DERIVED: Final = frozenset(
     {"ended_at_is_approximate", "status_reason_code", "status_reason_summary", "status_evidence_refs"}
@@ -50,9 +51,9 @@ def checked_session(session: Mapping[str, Any]) -> CheckedRow:
     if isinstance(session, CheckedRow):
         return session
     row = checked_row("session", sessions, _GIVEN, session, required=("id", "progression_id"))
-    check_choice("status", row.get("status"), SESSION_STATUSES)
-    check_choice("invocation_kind", row.get("invocation_kind"), _INVOCATION_KINDS)
-    check_choice("source_kind", row.get("source_kind"), _SOURCE_KINDS)
+    check_choice("status", row.get("status"), ENTITIES["session"].statuses)
+    check_choice("invocation_kind", row.get("invocation_kind"), INVOCATION_KINDS)
+    check_choice("source_kind", row.get("source_kind"), SOURCE_KINDS)
     return row
 
 
@@ -66,7 +67,7 @@ def _completed(row: Mapping[str, Any], now: float) -> dict[str, Any]:
     started = full.get("started_at")
     if full.get("last_message_at") is None:
         full["last_message_at"] = now if started is None else started
-    if full.get("status") in TERMINAL_STATUSES:
+    if full.get("status") in ENTITIES["session"].terminal:
         _end(full, started)
     return full
 
@@ -93,6 +94,7 @@ def create_session(conn: Connection, /, session: Mapping[str, Any]) -> None:
     created = conn.execute(dialect_of(conn).insert_ignore(sessions).values(_completed(row, now))).rowcount
     if not created:
         return
+    record_initial_status(conn, "session", row["id"], row.get("status"), actor="create_session", now=now)
     if (invocation := row.get("invocation_id")) is not None:
         conn.execute(
             update(invocations)
@@ -100,7 +102,7 @@ def create_session(conn: Connection, /, session: Mapping[str, Any]) -> None:
             .values(session_count=invocations.c.session_count + 1, updated_at=now)
         )
     if (project := row.get("project")) is not None:
-        register_project(conn, project, row.get("project_source"), now=now)
+        note_project(conn, project, row.get("project_source") or DEFAULT_SOURCE, now=now)
 
 
 def session_rows(conn: Connection, /, query: Select[Any]) -> list[dict[str, Any]]:

@@ -182,17 +182,6 @@ async def test_two_handles_agree_on_a_class(backend: Backend, state: Any) -> Non
     assert [f"pkg.Race{number}" for number in range(4)] == [row["lion_class"] for row in found]
 
 
-async def test_a_class_of_a_rolled_back_call_is_not_remembered(backend: Backend, state: Any) -> None:
-    """A cached id whose row was rolled back would make every later message of the class fail."""
-    await conversation(backend)
-    await backend.put_progression("bad", "{")
-    rows = [message(f"m{number}", node_metadata={"lion_class": "pkg.Rolled"}) for number in range(2)]
-    with pytest.raises(MalformedCollectionError):
-        await state.record_message(rows[0], "s", "bad")
-    await state.record_message(rows[1], "s", "bp")
-    assert "pkg.Rolled" == (await state.get_message("m1"))["lion_class_str"]
-
-
 async def test_a_message_without_a_class_has_the_unknown_one(state: Any) -> None:
     for metadata in (None, {}, [], "text", {"lion_class": None}, {"lion_class": 3}):
         await state.insert_message(message(node_metadata=metadata))

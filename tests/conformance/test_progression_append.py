@@ -11,6 +11,7 @@ import pytest
 from lionstate.engine import Written
 from lionstate.errors import MalformedCollectionError, ProgressionBlockedError, StateError
 from lionstate.operations import OPERATIONS
+from lionstate.progression.parsed import NeedsParse
 from lionstate.progression.strict import strict_verdict
 from tests.support.backends import Backend
 from tests.support.collection_texts import VECTORS
@@ -291,6 +292,26 @@ async def test_a_key_stays_taken_while_one_of_its_calls_is_parsed(backend: Backe
     await _in_one_batch(backend, ("set_progression", LARGE), ("append_to_progression", "one"))
     await overtaking[0]
     assert ["x"] == await backend.direct.get_progression("p")
+
+
+async def test_a_value_that_others_keep_changing_is_parsed_under_its_lock(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's append lands between every parse and the transaction after it; ours is written all the same."""
+    await put(backend, "p", "absent", LARGE)
+    parsed = backend.direct.store.parsed
+    learn, changes = parsed.learn, 0
+
+    async def and_change(need: NeedsParse, run_pure: Any) -> None:
+        nonlocal changes
+        await learn(need, run_pure)
+        changes += 1
+        text = json.dumps([*LARGE, f"foreign{changes}"])
+        await backend.execute("UPDATE progressions SET collection = :text", text=text)
+
+    monkeypatch.setattr(parsed, "learn", and_change)
+    await backend.direct.append_to_progression("p", "ours")
+    assert [*LARGE, "foreign5", "ours"] == await backend.direct.get_progression("p")
 
 
 async def test_the_same_text_put_back_between_two_appends(backend: Backend, state: Any) -> None:

@@ -14,6 +14,8 @@ from lionstate.errors import (
     MalformedCollectionError,
     ProgressionBlockedError,
 )
+from lionstate.progression.parsed import ParsedValues
+from lionstate.records.live import checked_record, insert_messages, record_many, record_message
 from tests.support.backends import Backend
 from tests.support.conversations import conversation, message, put_items_progression, stored_message
 
@@ -74,6 +76,14 @@ async def test_activity_is_now_unless_given_and_never_moves_back(backend: Backen
     assert session["last_message_at"] == session["updated_at"] > 1_000_000_000.0
 
 
+async def test_the_latest_activity_of_a_batch_wins(backend: Backend, state: Any) -> None:
+    await conversation(backend)
+    times = (11.0, 30.0, 50.0, 20.0, 12.0)
+    await asyncio.gather(*(state.record_message(message(f"m{at}"), "s", activity_at=at) for at in times))
+    session = await state.get_session("s")
+    assert (50.0, 50.0) == (session["last_message_at"], session["updated_at"])
+
+
 async def _nothing_of(backend: Backend, state: Any, message_id: str) -> None:
     assert await state.get_message(message_id) is None
     assert [] == await state.get_progression("bp")
@@ -101,7 +111,11 @@ async def test_one_refused_part_rolls_back_the_whole(backend: Backend, state: An
 
 
 async def test_a_failing_last_statement_rolls_back_the_message(backend: Backend, state: Any) -> None:
-    """The activity touch comes after everything else; a database that refuses it takes the message back."""
+    """The activity touch comes after everything else; a database that refuses it takes the message back.
+
+    So it takes back the row of an unseen class: an id remembered before COMMIT would fail every later message of it.
+    """
+    unseen = {"lion_class": "pkg.Unseen"}
     await conversation(backend)
     if backend.is_postgresql:
         await backend.execute("ALTER TABLE sessions ADD CONSTRAINT test_cap CHECK (updated_at < 1000)")
@@ -112,8 +126,12 @@ async def test_a_failing_last_statement_rolls_back_the_message(backend: Backend,
         )
     try:
         with pytest.raises(ConflictError):
-            await state.record_message(message("m"), "s", "bp", "sp", system_branch_id="b", activity_at=2000.0)
+            await state.record_message(
+                message("m", node_metadata=unseen), "s", "bp", "sp", system_branch_id="b", activity_at=2000.0
+            )
         await _nothing_of(backend, state, "m")
+        await state.insert_message(message("unseen", node_metadata=unseen))
+        assert "pkg.Unseen" == (await state.get_message("unseen"))["lion_class_str"]
         good, bad = message("good"), message("m")
         outcomes = await asyncio.gather(
             *(state.record_message(good, "s", None, "sp", activity_at=10.0) for _ in range(5)),
@@ -156,18 +174,30 @@ async def test_each_writer_keeps_its_order(backend: Backend, state: Any, items: 
     assert 384 == len(await state.get_messages(order))
 
 
-async def test_one_id_many_times_in_a_batch(backend: Backend, state: Any) -> None:
+async def test_one_id_many_times_in_a_batch(backend: Backend) -> None:
     """The last content and the first creation time: what the calls one after another would leave."""
     await conversation(backend, items=True)
-    calls = [state.record_message(message("other"), "s", "bp")]
-    calls += [
-        state.record_message(message("m", content={"n": number}, created_at=float(number)), "s", "bp", "sp")
-        for number in range(1, 11)
+    state = backend.direct
+    calls = [
+        checked_record(
+            {
+                "msg": message("m", content={"n": number}, created_at=float(number)),
+                "session_id": "s",
+                "branch_progression_id": "bp",
+                "activity_at": 20.0 - number,
+            }
+        )
+        for number in range(1, 6)
     ]
-    await asyncio.gather(*calls)
+    async with state.transaction() as transaction:
+        await transaction.run(lambda conn: record_many(conn, calls, ParsedValues()))
     found = await state.get_message("m")
-    assert ({"n": 10}, 1.0) == (found["content"], found["created_at"])
-    assert ["other", "m"] == await state.get_progression("bp")
+    assert found is not None
+    assert ({"n": 5}, 1.0) == (found["content"], found["created_at"])
+    assert ["m"] == await state.get_progression("bp")
+    session = await state.get_session("s")
+    assert session is not None
+    assert 19.0 == session["updated_at"]
 
 
 async def test_calls_behind_a_parse_keep_their_order(backend: Backend, state: Any) -> None:
@@ -212,8 +242,6 @@ async def test_a_refused_call_does_not_stop_its_batch(backend: Backend, state: A
 
 async def test_inside_an_explicit_transaction(backend: Backend) -> None:
     """The scripts take unchecked arguments too, and roll back with the transaction."""
-    from lionstate.records.live import insert_messages, record_message
-
     await conversation(backend)
     state = backend.direct
     with pytest.raises(RuntimeError, match="on purpose"):

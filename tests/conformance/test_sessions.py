@@ -90,7 +90,7 @@ async def test_every_column_that_may_be_given_comes_back(backend: Backend, state
         "duration_ms": 4.0,
     }
     await state.create_session({**given, "unknown_key": 1})
-    reasons = dict.fromkeys(("status_reason_code", "status_reason_summary", "status_evidence_refs"))
+    reasons = {"status_reason_code": "run.started.ok", "status_reason_summary": "", "status_evidence_refs": []}
     assert {**given, "ended_at_is_approximate": False, **reasons} == await state.get_session("s")
 
 

@@ -172,6 +172,17 @@ async def test_own_writes_are_not_taken_for_another_program(backend: Backend, st
     assert 1 == row["appends"]
 
 
+async def test_a_session_behind_the_fence_does_not_count(backend: Backend) -> None:
+    """Its live messages are refused whole, so whatever moved its time was lionstate."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await until_done(service)
+    await put_session(backend, "p", time.time())
+    await backend.put_progression("q", json.dumps(IDS))
+    assert (StopReason.DONE, 1) == (lambda step: (step.stop_reason, step.cut_over))(await service.step(**WHOLE))
+    assert 0 == (await service.status()).foreign_sessions
+
+
 async def test_a_fence_that_was_removed_holds_cutovers(backend: Backend) -> None:
     await backend.put_progression("first", "[]")
     service = service_of(backend)
@@ -180,7 +191,12 @@ async def test_a_fence_that_was_removed_holds_cutovers(backend: Backend) -> None
         await transaction.run(remove_fence)
     await backend.put_progression("p", json.dumps(IDS))
     step = await service.step(**WHOLE)
-    assert (StopReason.HELD, {"fence_missing": 1}, 0) == (step.stop_reason, step.held, step.cut_over)
+    assert (StopReason.HELD, {"fence_missing": 1}, 0, {}) == (
+        step.stop_reason,
+        step.held,
+        step.cut_over,
+        step.verified,
+    )
     assert "fence_missing" == (await state_of(backend))["held_reason"]
     assert not await backend.direct.store.read(fence_exists)
     await backend.execute(
@@ -194,6 +210,7 @@ async def test_a_fence_that_was_removed_holds_cutovers(backend: Backend) -> None
 async def test_a_fence_removed_after_the_proof_is_seen_in_the_cutovers_transaction(backend: Backend) -> None:
     await backend.put_progression("first", "[]")
     await until_done(service_of(backend))
+    assert await backend.direct.store.read(fence_exists)
     await backend.put_progression("p", json.dumps(IDS))
     staged = Staged(backend)
 

@@ -300,15 +300,20 @@ async def test_a_foreign_append_that_looks_like_ours_is_not_taken_for_one(backen
     assert [*IDS, "theirs"] == await state.get_progression("p")
 
 
-async def test_an_explicit_transaction_is_not_taken_for_nothing(backend: Backend, state: Any) -> None:
+@pytest.mark.parametrize("way", ["transaction", "execute"])
+async def test_raw_sql_is_not_taken_for_nothing(backend: Backend, state: Any, way: str) -> None:
     """The raw SQL of this very process moves neither data_version nor the allocator."""
     await fenced(backend)
     await backend.put_progression("p", json.dumps(IDS))
 
     async def write(before: int) -> None:
         if before == 0:
+            sql = "UPDATE progressions SET collection = :text WHERE id = 'p'"
             text = json.dumps([*IDS[:-1], "changed"])
-            await backend.execute("UPDATE progressions SET collection = :text WHERE id = 'p'", text=text)
+            if way == "execute":
+                await state.execute(sql, {"text": text})
+            else:
+                await backend.execute(sql, text=text)
 
     step, _, _ = await between(backend, write)
     assert ({"digest_mismatch": 1}, 1, 0) == (step.blocked, step.text_retries, step.cut_over)

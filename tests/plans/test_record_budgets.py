@@ -135,3 +135,14 @@ async def test_the_touch_seeks_on_tables_without_statistics(postgresql_state: St
         touch = await transaction.run(script)
     assert "Seq Scan on sessions" not in touch, touch
     assert "sessions_pkey" in touch, touch
+
+
+async def test_messages_are_written_in_id_order(sqlite_state: StateDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two transactions that overwrite the same messages never wait for each other crosswise."""
+    dialect = sqlite_state.store.dialect
+    written: list[list[str]] = []
+    monkeypatch.setattr(
+        type(dialect), "upsert_messages", lambda _self, _conn, rows: written.append([row["id"] for row in rows])
+    )
+    await sqlite_state.insert_messages([message(name) for name in ("c", "a", "d", "b", "a")])
+    assert [["a", "b", "c", "d"]] == written

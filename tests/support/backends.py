@@ -22,9 +22,10 @@ from lionstated.process import Daemon
 from lionstated.settings import load_settings
 from tests.support.postgres import PostgresServer
 
-__all__ = ["BACKENDS", "Backend", "empty_database", "open_postgresql", "open_sqlite", "serve_daemon"]
+__all__ = ["BACKENDS", "IN_PROCESS", "Backend", "empty_database", "open_postgresql", "open_sqlite", "serve_daemon"]
 
-BACKENDS = ("sqlite", "postgresql-15", "postgresql-18", "daemon-sqlite", "daemon-postgresql")
+IN_PROCESS = ("sqlite", "postgresql-15", "postgresql-18")
+BACKENDS = (*IN_PROCESS, "daemon-sqlite", "daemon-postgresql")
 
 
 @dataclass

@@ -68,7 +68,8 @@ async def kill_under_load(
     acknowledged = sum(len(writer.acknowledged) for writer in load.writers)
     unknown = sum(len(writer.unknown) for writer in load.writers)
     if status is not None:
-        assert {"items": len(before)} == {phase: count for phase, count in status.phases.items() if count}
+        migrated = {phase: count for phase, count in status.phases.items() if count}
+        assert {"items": len(before)} == migrated, (dict(status.phases), dict(status.blocked), dict(status.held))
         assert {"items"} == set(phases_found.values())
         # A run whose migration is over before the first kill shows nothing.
         assert killed_while_migrating > 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,14 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.postgresql] if "postgresql" in name else []) for name in BACKENDS]
-)
-async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
-    """A backend with an empty store."""
+def params_of(names: Sequence[str]) -> list[Any]:
+    """The parameters of a fixture that gives these backends."""
+    return [pytest.param(name, marks=[pytest.mark.postgresql] if "postgresql" in name else []) for name in names]
+
+
+@asynccontextmanager
+async def open_backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
+    """The backend that the fixture's parameter names, with an empty store."""
     name: str = request.param
     if "postgresql" in name:
         server = request.getfixturevalue("postgres_15" if name.endswith("15") else "postgres_18")
@@ -52,6 +56,13 @@ async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: P
         with tempfile.TemporaryDirectory() as folder:
             async with serve_daemon(state.url, Path(folder) / "d.sock") as client:
                 yield Backend(name, client, state)
+
+
+@pytest.fixture(params=params_of(BACKENDS))
+async def backend(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Backend]:
+    """A backend with an empty store."""
+    async with open_backend(request, empty_store, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture

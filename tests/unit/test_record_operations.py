@@ -8,7 +8,7 @@ import pytest
 
 from lionstate.errors import InvalidInputError
 from lionstate.operations import OPERATIONS
-from lionstate.records.session_changes import merge_patch
+from lionstate.records.metadata_merge import merge_patch
 from lionstate.records.values import CheckedJson, encoded_json, rough_size
 from lionstate.schema.types import RawJson
 

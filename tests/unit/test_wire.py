@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
 import pytest
 
 from lionstate import errors, wire
+from lionstate.engine import Refused
 from lionstate.errors import InvalidInputError, StateError, WireError
 from lionstate.wire import Codec
 
@@ -43,6 +44,10 @@ def update(conn: Connection, /, branch_id: str, **fields: int) -> None:
     raise NotImplementedError
 
 
+def change(conn: Connection, /, branch_id: str, **changes: Unpack[Node]) -> bool | Refused:
+    raise NotImplementedError
+
+
 def test_parameters_round_trip_and_defaults_stay_absent() -> None:
     codec = Codec.of(script)
     params = codec.bind(("p",), {"data": b"\x00\xff", "node": {"name": "n", "weight": 1.5}})
@@ -71,6 +76,22 @@ def test_keyword_fields_are_checked_too() -> None:
         with pytest.raises(InvalidInputError) as caught:
             codec.decode_params(body)
         assert "secret" not in str(caught.value)
+
+
+def test_declared_keyword_fields_are_checked_one_by_one() -> None:
+    codec = Codec.of(change)
+    assert codec.decode_params(b'{"branch_id":"b","weight":1}') == {"branch_id": "b", "weight": 1.0}
+    assert codec.bind(("b",), {"name": "n"}) == {"branch_id": "b", "name": "n"}
+    for body in (b'{"branch_id":"b","weight":"x"}', b'{"branch_id":"b","other":1}'):
+        with pytest.raises(InvalidInputError):
+            codec.decode_params(body)
+
+
+def test_a_refusal_is_no_part_of_the_answer() -> None:
+    codec = Codec.of(change)
+    assert codec.decode_result(b"true") is True
+    with pytest.raises(WireError):
+        codec.decode_result(b'{"error":"x"}')
 
 
 def test_a_call_with_wrong_arguments_fails_like_a_direct_one() -> None:

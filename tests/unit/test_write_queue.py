@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.engine import Batch, NotWritten, Outcome, Refused, Reply, SilentObserver, Unknown, Written
+from lionstate.engine import Batch, NotWritten, Outcome, Refused, Reply, SilentObserver, Unit, Unknown, Written
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -38,6 +38,7 @@ class _Writer:
         )
         self.locked: set[str] = set()
         self.started: list[tuple[Batch, asyncio.Future[list[Outcome]]]] = []
+        self.taken: dict[int, Sequence[Unit]] = {}
         self.batches: list[list[Any]] = []
         self.refuse: Exception | None = None
 
@@ -48,12 +49,17 @@ class _Writer:
         self.started.append((batch, future))
         return future
 
+    def begin(self, position: int = 0) -> None:
+        """Hold the lock for the batch at ``position``: from now on its tickets are taken."""
+        batch, _ = self.started[position]
+        self.taken[id(batch)] = batch.take()
+
     async def end(self, position: int = 0, outcome: Callable[[Any], Outcome] | None = None) -> list[Any]:
         """Run and end the batch at ``position``; returns the values that its calls had."""
         batch, future = self.started.pop(position)
         conn: Any = None
         values: list[Any] = []
-        for unit in batch.take():
+        for unit in self.taken.pop(id(batch), None) or batch.take():
             values += unit.fold(conn) if unit.fold is not None else [call(conn) for call in unit.calls]
         make = outcome or (lambda value: NotWritten(value.error) if isinstance(value, Refused) else Written(value))
         future.set_result([make(value) for value in values])
@@ -533,6 +539,7 @@ async def test_drain_refuses_what_is_left_when_its_budget_ends() -> None:
     left = [room.submit(number) for number in range(3)]
     gone = room.submit("gone")
     gone.future.cancel()
+    room.writer.begin()
     assert 3 == await room.queue.drain(0.05)
     assert ["closed"] * 3 == [await _code(ticket) for ticket in left]
     assert not running.future.done()

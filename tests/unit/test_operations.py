@@ -1,0 +1,38 @@
+"""The facade and the table of operations say the same: names, parameters, and a wire form for each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lionstate.facade import Facade
+from lionstate.operations import OPERATIONS
+from lionstate.wire import Codec
+
+_NO_OPERATIONS = {"batch"}
+_METHODS: dict[str, Callable[..., Any]] = {
+    name: method
+    for name, method in inspect.getmembers(Facade, inspect.isfunction)
+    if not name.startswith("_") and name not in _NO_OPERATIONS
+}
+_EACH = pytest.mark.parametrize("name", sorted(OPERATIONS))
+
+
+def test_every_method_is_an_operation_and_the_other_way_round() -> None:
+    assert sorted(OPERATIONS) == sorted(_METHODS)
+
+
+@_EACH
+def test_a_method_takes_what_its_script_takes(name: str) -> None:
+    of_method = list(inspect.signature(_METHODS[name]).parameters.values())[1:]
+    of_script = list(OPERATIONS[name].parameters)
+    assert [(p.name, p.kind, p.default) for p in of_script] == [(p.name, p.kind, p.default) for p in of_method]
+
+
+@_EACH
+def test_an_operation_has_a_wire_form_and_says_its_contract(name: str) -> None:
+    assert name == Codec.of(OPERATIONS[name].script).name
+    assert "Contract: " in (_METHODS[name].__doc__ or "")
