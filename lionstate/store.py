@@ -151,12 +151,8 @@ class Store:
             if self._queue is not None:
                 self._queue.shut()
             self._closing = asyncio.ensure_future(self._close(drain_seconds))
-        closing = self._closing
-
-        async def wait() -> int:
-            return await asyncio.shield(closing)
-
-        return await to_the_end(wait())
+        await to_the_end(_ended(closing := self._closing))
+        return closing.result()
 
     async def _close(self, drain_seconds: float) -> int:
         refused = 0
@@ -212,13 +208,12 @@ class Store:
     @property
     def sqlite_info(self) -> tuple[str, bool] | None:
         """The SQLite library's version and whether it has the WAL-reset race (decision 33); None on PostgreSQL."""
-        file = self._parts.file
-        return (file.version_text, file.affected) if file is not None else None
+        return (file.version_text, file.affected) if (file := self._parts.file) is not None else None
 
     @property
     def sqlite_version(self) -> tuple[int, int, int] | None:
         """The SQLite library's version; None on PostgreSQL."""
-        return self._parts.file.version if self._parts.file is not None else None
+        return file.version if (file := self._parts.file) is not None else None
 
     @property
     def sqlite_affected(self) -> bool:
@@ -399,3 +394,7 @@ class Store:
     def _refuse_nested(self) -> None:
         if self._turn_holders and asyncio.current_task() in self._turn_holders:
             raise NestedWriteError("this task holds the write transaction: use its methods, or end it first")
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])
