@@ -218,7 +218,7 @@ class Store:
     @property
     def sqlite_affected(self) -> bool:
         """Whether the SQLite library has the WAL-reset race; False on PostgreSQL."""
-        return self._parts.file is not None and self._parts.file.affected
+        return bool(self.sqlite_info and self.sqlite_info[1])
 
     async def run(self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
         """Run one operation and return its result.
@@ -383,8 +383,7 @@ class Store:
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        holder = asyncio.current_task()
-        assert holder is not None
+        assert (holder := asyncio.current_task()) is not None
         self._turn_holders.add(holder)
         try:
             yield

@@ -86,13 +86,13 @@ async def forward(db: StateDB, counter: Counter) -> None:
 async def back(db: StateDB, counter: Counter) -> None:
     """Admission, one chunk, an append, rollback, removal, release, and in again."""
     service = ProgressionMigrationService(db.store)
-    await service.step(progression_id="p", max_items=2)
+    await service.step(progression_id="p", max_items=2, max_seconds=60)
     await append(db, counter, "live-0")
     await service.rollback("p")
     await append(db, counter, "live-1")
-    await service.step(progression_id="p", max_items=2)
+    await service.step(progression_id="p", max_items=2, max_seconds=60)
     await service.release("p")
-    await service.step(progression_id="p", max_items=2)
+    await service.step(progression_id="p", max_items=2, max_seconds=60)
     await append(db, counter, "live-2")
 
 

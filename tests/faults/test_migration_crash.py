@@ -200,7 +200,7 @@ async def test_a_step_needs_nothing_of_the_one_before(stores: Stores, tmp_path: 
     url = await stores.fresh(0)
     for _ in range(20):
         async with stores.opened(url) as backend:
-            if (await service_of(backend).step(max_items=1)).stop_reason == "done":
+            if (await service_of(backend).step(max_items=1, max_seconds=60)).stop_reason == "done":
                 break
     async with stores.opened(url) as backend:
         await assert_cut_over(backend, IDS)

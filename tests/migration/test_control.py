@@ -42,15 +42,15 @@ async def test_a_pause_lasts_over_restarts_and_names_who_and_why(backend: Backen
     """faults 5, 13, 20: still paused after a restart, and says so; resumes from the committed cursor."""
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(max_items=5)
+    await service.step(max_items=5, max_seconds=60)
     await service.pause(reason="lunch")
-    assert (StopReason.PAUSED, 0) == (lambda step: (step.stop_reason, step.items))(await service.step())
+    assert (StopReason.PAUSED, 0) == (lambda step: (step.stop_reason, step.items))(await service.step(max_seconds=60))
     again = service_of(backend)
     pause = await again.paused()
     assert pause is not None
     assert ("test", "lunch", None) == (pause.actor, pause.reason, pause.expires_at)
     assert pause == (await again.status()).pause
-    assert StopReason.PAUSED == (await again.step(progression_id="p")).stop_reason
+    assert StopReason.PAUSED == (await again.step(progression_id="p", max_seconds=60)).stop_reason
     assert 5 == (await state_of(backend))["backfill_next"]
     assert await again.resume()
     assert not await again.resume()
@@ -79,7 +79,7 @@ async def test_every_stage_looks_at_the_pause_under_its_lock(backend: Backend, s
     await backend.put_progression("p", text)
     operator = service_of(backend)
     if stage in ("remove", "block"):
-        await operator.step(max_items=5)
+        await operator.step(max_items=5, max_seconds=60)
     if stage == "remove":
         await operator.rollback("p")
     if stage == "block":
@@ -106,7 +106,7 @@ async def test_a_pause_ends_by_itself(backend: Backend) -> None:
     assert await service.paused() is not None
     await service.pause(expires_at=time.time() - 1)
     assert await service.paused() is None
-    assert StopReason.NOTHING_TO_DO == (await service.step()).stop_reason
+    assert StopReason.NOTHING_TO_DO == (await service.step(max_seconds=60)).stop_reason
 
 
 # Holds.
@@ -276,7 +276,7 @@ async def test_a_dual_progression_goes_back_to_json_and_in_again(backend: Backen
     ids = make_ids(1_200)
     await backend.put_progression("p", json.dumps(ids))
     service = service_of(backend)
-    await service.step(max_items=1_100)
+    await service.step(max_items=1_100, max_seconds=60)
     await state.append_to_progression("p", "tail")
     old = await state_of(backend)
     await service.rollback("p", reason="second thoughts")
@@ -296,7 +296,7 @@ async def test_a_dual_progression_goes_back_to_json_and_in_again(backend: Backen
     assert (StopReason.HELD, 1_101, 0) == (step.stop_reason, step.removed_items, step.admitted)
     assert [] == await items_of(backend)
     assert 0 == (await state_of(backend))["shadow_rows"]
-    assert StopReason.HELD == (await service.step(progression_id="p")).stop_reason
+    assert StopReason.HELD == (await service.step(progression_id="p", max_seconds=60)).stop_reason
     await service.release("p")
     await until_done(service)
     await assert_cut_over(backend, [*ids, "tail", "after"])
@@ -307,7 +307,7 @@ async def test_a_dual_progression_goes_back_to_json_and_in_again(backend: Backen
 async def test_removal_stops_when_the_generation_moves(backend: Backend) -> None:
     await backend.put_progression("p", json.dumps(make_ids(1_200)))
     service = service_of(backend)
-    await service.step(max_items=1_100)
+    await service.step(max_items=1_100, max_seconds=60)
     await service.rollback("p")
     staged = Staged(backend)
 
@@ -326,7 +326,7 @@ async def test_rollback_says_what_is_possible_instead(backend: Backend) -> None:
     await backend.put_progression("bad", "{")
     await backend.put_progression("items", "[]")
     for name in ("bad", "items"):
-        await service.step(progression_id=name)
+        await service.step(progression_id=name, max_seconds=60)
     before = await rows_of_everything(backend)
     for name, told in (("json", "nothing to roll back"), ("bad", "unblock"), ("items", "compat read")):
         with pytest.raises(PhaseConflictError, match=told):
@@ -384,7 +384,7 @@ async def test_the_global_compat_switch_is_kept(backend: Backend) -> None:
 async def test_a_locked_store_ends_the_step_and_moves_nothing(backend: Backend) -> None:
     """fault 1: the cursor is unchanged, nothing says complete, and the next step goes on."""
     await backend.put_progression("p", json.dumps(IDS))
-    await service_of(backend).step(max_items=5)
+    await service_of(backend).step(max_items=5, max_seconds=60)
     target = str(backend.direct.path) if not backend.is_postgresql else None
     async with StateDB(
         target,
@@ -397,7 +397,7 @@ async def test_a_locked_store_ends_the_step_and_moves_nothing(backend: Backend) 
             await other.append("p", IDS[0])
             if backend.is_postgresql:
                 await other.execute("SELECT 1 FROM progressions WHERE id = 'p' FOR UPDATE")
-            step = await service.step(progression_id="p", max_items=5)
+            step = await service.step(progression_id="p", max_items=5, max_seconds=60)
             assert (StopReason.BUSY, 0) == (step.stop_reason, step.items)
             await other.execute("ROLLBACK")
         row = await state_of(backend)

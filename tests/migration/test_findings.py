@@ -44,7 +44,7 @@ async def copied(backend: Backend, ids: list[str] = IDS) -> None:
 
     staged.after = stop
     with pytest.raises(Stop):
-        await ProgressionMigrationService(staged).step()
+        await ProgressionMigrationService(staged).step(max_seconds=60)
     row = await state_of(backend)
     assert ("dual", len(ids)) == (row["phase"], row["backfill_next"])
 
@@ -68,7 +68,7 @@ async def test_unequal_values_block_with_their_code(backend: Backend, state: Any
     # The JSON stays what is read and appended to, and automatic work leaves the progression alone.
     await state.append_to_progression("p", "x")
     assert [*IDS, "x"] == await state.get_progression("p")
-    assert StopReason.NOTHING_TO_DO == (await service_of(backend).step()).stop_reason
+    assert StopReason.NOTHING_TO_DO == (await service_of(backend).step(max_seconds=60)).stop_reason
     (event,) = await backend.rows(
         "SELECT details FROM admin_events WHERE action = 'progression_migrate.block' AND target_id = 'p'"
     )
@@ -78,9 +78,9 @@ async def test_unequal_values_block_with_their_code(backend: Backend, state: Any
 async def test_a_row_in_the_way_of_the_copy_blocks(backend: Backend) -> None:
     """Decision 16: the same id at the same ordinal is a repeat, another one a collision."""
     await backend.put_progression("p", json.dumps(IDS))
-    await service_of(backend).step(max_items=5)
+    await service_of(backend).step(max_items=5, max_seconds=60)
     await backend.execute(f"INSERT INTO progression_items VALUES ('p', 6, '{IDS[6]}')")
-    step = await service_of(backend).step(max_items=5)
+    step = await service_of(backend).step(max_items=5, max_seconds=60)
     assert ({}, 5) == (step.blocked, step.items)
     await backend.execute("INSERT INTO progression_items VALUES ('p', 12, 'other')")
     step = await service_of(backend).step(**WHOLE)
@@ -92,10 +92,10 @@ async def test_a_row_in_the_way_of_the_copy_blocks(backend: Backend) -> None:
 async def test_a_foreign_append_in_dual_is_found_at_the_parse(backend: Backend, state: Any) -> None:
     """Decision 16: an array of another length than the allocator was written by somebody else."""
     await backend.put_progression("p", json.dumps(IDS))
-    await service_of(backend).step(max_items=5)
+    await service_of(backend).step(max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await other.append("p", "theirs")
-    step = await service_of(backend).step(max_items=5)
+    step = await service_of(backend).step(max_items=5, max_seconds=60)
     assert ({"foreign_write": 1}, 0) == (step.blocked, step.items)
     assert [*IDS, "theirs"] == await state.get_progression("p")
 
@@ -103,7 +103,7 @@ async def test_a_foreign_append_in_dual_is_found_at_the_parse(backend: Backend, 
 async def test_a_foreign_append_behind_a_kept_parse_is_found_at_the_cutover(backend: Backend, state: Any) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(max_items=5)
+    await service.step(max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await other.append("p", "theirs")
     (step,) = await until_done(service)
@@ -113,7 +113,7 @@ async def test_a_foreign_append_behind_a_kept_parse_is_found_at_the_cutover(back
 
 async def test_an_own_append_finds_a_foreign_one(backend: Backend, state: Any) -> None:
     await backend.put_progression("p", json.dumps(IDS))
-    await service_of(backend).step(max_items=5)
+    await service_of(backend).step(max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await other.append("p", "theirs")
     await state.append_to_progression("p", "ours")
@@ -176,7 +176,7 @@ async def test_an_admission_of_another_value_judges_that(backend: Backend) -> No
 @pytest.mark.parametrize("act", ["append", "restore", "replace"])
 async def test_a_block_is_proved_again_under_the_lock(backend: Backend, state: Any, act: str) -> None:
     await backend.put_progression("p", json.dumps(IDS))
-    await service_of(backend).step(max_items=5)
+    await service_of(backend).step(max_items=5, max_seconds=60)
     new = make_ids(7, first=900)
     staged = Staged(backend)
     async with foreign(backend) as other:
@@ -415,7 +415,7 @@ async def test_a_deleted_progression_is_forgotten(backend: Backend) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     await backend.put_progression("q", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(progression_id="p", max_items=5)
+    await service.step(progression_id="p", max_items=5, max_seconds=60)
     await backend.execute("DELETE FROM progressions WHERE id = 'p'")
     assert [] == await items_of(backend)
     await until_done(service)
@@ -431,7 +431,7 @@ async def test_a_shrunk_value_blocks_and_progress_stays_within_its_bounds(backen
     """fault 17: never above all, never below nothing."""
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(max_items=5)
+    await service.step(max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await other.replace("p", json.dumps(IDS[:3]))
     seen = [await service.status()]

@@ -35,7 +35,7 @@ async def test_a_progression_goes_from_json_to_items(backend: Backend, state: An
     await put(backend, ids)
     service = service_of(backend)
 
-    first = await service.step(max_items=500)
+    first = await service.step(max_items=500, max_seconds=60)
     assert (StopReason.CAP_ITEMS, 1, 1_203, 500, 1) == (
         first.stop_reason,
         first.admitted,
@@ -61,7 +61,7 @@ async def test_a_progression_goes_from_json_to_items(backend: Backend, state: An
     await state.append_to_progression("p", "tail-2")
     await state.append_to_progression("p", ids[7])
     assert [*ids, "tail-1", "tail-2"] == await state.get_progression("p")
-    assert StopReason.NOTHING_TO_DO == (await service.step()).stop_reason
+    assert StopReason.NOTHING_TO_DO == (await service.step(max_seconds=60)).stop_reason
 
     events = await backend.rows("SELECT action, actor, details FROM admin_events ORDER BY created_at")
     actions = ["progression_migrate.admit", "progression_migrate.fence.installed", "progression_migrate.cutover"]
@@ -104,10 +104,10 @@ async def test_every_cap_ends_a_step_and_the_next_one_goes_on(backend: Backend) 
     ids = make_ids(40)
     await put(backend, ids)
     service = service_of(backend)
-    assert (7, StopReason.CAP_ITEMS) == _told(await service.step(max_items=7))
+    assert (7, StopReason.CAP_ITEMS) == _told(await service.step(max_items=7, max_seconds=60))
     # Five ids of 32 bytes fit into 170.
-    assert (5, StopReason.CAP_BYTES) == _told(await service.step(max_bytes=170))
-    assert (1, StopReason.CAP_BYTES) == _told(await service.step(max_bytes=1))
+    assert (5, StopReason.CAP_BYTES) == _told(await service.step(max_bytes=170, max_seconds=60))
+    assert (1, StopReason.CAP_BYTES) == _told(await service.step(max_bytes=1, max_seconds=60))
     step = await service.step(max_seconds=1e-9)
     assert StopReason.CAP_SECONDS == step.stop_reason
     await until_done(service, max_items=7, max_bytes=170, max_seconds=1e-9)
@@ -126,18 +126,18 @@ async def test_caps_that_forbid_everything_are_refused(backend: Backend, caps: d
 
 async def test_a_step_on_a_missing_progression_says_so(backend: Backend) -> None:
     with pytest.raises(NotFoundError):
-        await service_of(backend).step(progression_id="missing")
+        await service_of(backend).step(progression_id="missing", max_seconds=60)
 
 
 async def test_a_step_can_be_told_its_progression(backend: Backend) -> None:
     await put(backend, ["a"], "small")
     await put(backend, make_ids(30), "large")
     service = service_of(backend)
-    step = await service.step(progression_id="large")
+    step = await service.step(progression_id="large", max_seconds=60)
     assert (StopReason.DONE, 1) == (step.stop_reason, step.cut_over)
     await assert_cut_over(backend, make_ids(30), "large")
     assert [] == await items_of(backend, "small")
-    assert StopReason.DONE != (await service.step(progression_id="large")).stop_reason
+    assert StopReason.NOTHING_TO_DO == (await service.step(progression_id="large", max_seconds=60)).stop_reason
 
 
 async def test_the_smallest_goes_first_and_what_is_begun_is_finished(backend: Backend) -> None:
@@ -145,7 +145,7 @@ async def test_the_smallest_goes_first_and_what_is_begun_is_finished(backend: Ba
         await put(backend, make_ids(count), name)
     staged = Staged(backend)
     service = type(service_of(backend))(staged)
-    await service.step(progression_id="a", max_items=60)
+    await service.step(progression_id="a", max_items=60, max_seconds=60)
     await service.step(**WHOLE)
     admitted = [event["target_id"] for event in await _events(backend, "admit")]
     cut = [event["target_id"] for event in await _events(backend, "cutover")]
@@ -161,9 +161,9 @@ async def _events(backend: Backend, action: str) -> list[dict[str, Any]]:
 
 async def test_progressions_that_come_later_are_found(backend: Backend) -> None:
     service = service_of(backend)
-    assert StopReason.NOTHING_TO_DO == (await service.step()).stop_reason
+    assert StopReason.NOTHING_TO_DO == (await service.step(max_seconds=60)).stop_reason
     await put(backend, ["a"])
-    assert StopReason.DONE == (await service.step()).stop_reason
+    assert StopReason.DONE == (await service.step(max_seconds=60)).stop_reason
     await assert_cut_over(backend, ["a"])
 
 
@@ -287,7 +287,7 @@ async def test_a_value_is_parsed_once_a_migration(backend: Backend) -> None:
     await until_done(service, max_items=100, max_bytes=10**9, max_seconds=60)
     assert 0 == service._memory.parses
     await put(backend, make_ids(2_000), "q")
-    await service.step(max_items=100)
+    await service.step(max_items=100, max_seconds=60)
     again = service_of(backend)
     await until_done(again, max_items=100, max_bytes=10**9, max_seconds=60)
     assert 1 == again._memory.parses
@@ -299,7 +299,7 @@ async def test_a_restart_after_every_chunk_ends_in_the_same_digest(backend: Back
     await put(backend, ids)
     tail = []
     for number in range(100):
-        step = await service_of(backend).step(max_items=7)
+        step = await service_of(backend).step(max_items=7, max_seconds=60)
         assert 7 >= step.items
         if step.stop_reason == StopReason.DONE:
             break

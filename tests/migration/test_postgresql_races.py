@@ -61,7 +61,7 @@ async def test_an_admission_waits_for_an_open_foreign_append(backend: Backend, s
     service = service_of(backend)
     async with foreign(backend) as other:
         await append_and_hold(other, "theirs")
-        step = asyncio.ensure_future(service.step(progression_id="p", max_items=5))
+        step = asyncio.ensure_future(service.step(progression_id="p", max_items=5, max_seconds=60))
         async with waiting_for_a_lock(backend):
             await other.execute("COMMIT")
         assert StopReason.CAP_ITEMS == (await step).stop_reason
@@ -78,7 +78,7 @@ async def test_an_admission_between_look_and_write_of_a_foreign_append(backend: 
     async with foreign(backend) as other:
         await other.execute("BEGIN")
         assert 0 == await other.connection.fetchval("SELECT count(*) FROM progression_storage_state")
-        assert 5 == (await service.step(progression_id="p", max_items=5)).items
+        assert 5 == (await service.step(progression_id="p", max_items=5, max_seconds=60)).items
         await other.append("p", "theirs")
         await other.execute("COMMIT")
     await state.append_to_progression("p", "ours")
@@ -172,7 +172,7 @@ async def test_a_foreign_snapshot_from_before_is_refused(backend: Backend, state
     """Decision 10: the fence of a REPEATABLE READ transaction sees the old state; the touched parent ends it."""
     await complete(backend)
     service = service_of(backend)
-    await service.step(progression_id="p", max_items=5)
+    await service.step(progression_id="p", max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         assert 2 == await other.connection.fetchval("SELECT count(*) FROM progressions")
@@ -189,7 +189,7 @@ async def test_a_foreign_snapshot_from_before_is_refused(backend: Backend, state
 async def test_a_rollback_behind_an_open_foreign_append(backend: Backend, state: Any) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(max_items=5)
+    await service.step(max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await append_and_hold(other, "theirs")
         rollback = asyncio.ensure_future(service.rollback("p"))
@@ -223,11 +223,11 @@ async def test_a_deadlock_in_a_step_is_one_more_try(backend: Backend, state: Any
     """faults 15, 16: a foreign session takes rows in the other order; nobody needs a hand on the tables."""
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(progression_id="p", max_items=5)
+    await service.step(progression_id="p", max_items=5, max_seconds=60)
     async with foreign(backend) as other:
         await other.execute("BEGIN")
         await other.execute("SELECT 1 FROM progression_storage_state WHERE progression_id = 'p' FOR UPDATE")
-        step = asyncio.ensure_future(service.step(progression_id="p", max_items=5))
+        step = asyncio.ensure_future(service.step(progression_id="p", max_items=5, max_seconds=60))
         async with waiting_for_a_lock(backend):
             took = asyncio.ensure_future(other.execute("SELECT 1 FROM progressions WHERE id = 'p' FOR UPDATE"))
             await took

@@ -29,8 +29,8 @@ async def test_counts_follow_the_phases(backend: Backend, state: Any) -> None:
     await state.append_to_progression("c", "x")
     await state.append_to_progression("c", "y")
     await state.append_to_progression("b", "x")
-    await service.step(progression_id="a", max_items=10)
-    await service.step(progression_id="bad")
+    await service.step(progression_id="a", max_items=10, max_seconds=60)
+    await service.step(progression_id="bad", max_seconds=60)
     status = await service.status()
     assert ({"json": 2, "dual": 1, "items": 0, "blocked": 1}, {"malformed_json": 1}, 20, 0.0) == (
         status.phases,
@@ -43,7 +43,7 @@ async def test_counts_follow_the_phases(backend: Backend, state: Any) -> None:
     assert ids[0] not in str(status)
 
     # One chunk of the dual one flushes what was seen; both sources are merged.
-    await service.step(max_items=1)
+    await service.step(max_items=1, max_seconds=60)
     await state.append_to_progression("b", "z")
     status = await service.status(limit=1)
     assert [("b", 2)] == [(hot.progression_id, hot.appends) for hot in status.hottest]

@@ -59,7 +59,7 @@ async def test_the_loser_of_a_race_reads_again(backend: Backend, stage: str) -> 
     async def before(name: str) -> None:
         if name == stage and not staged.results(stage):
             caps = {"admit": 1, "chunk": 10, "cutover": 100}
-            await winner.step(progression_id="p", max_items=caps[stage])
+            await winner.step(progression_id="p", max_items=caps[stage], max_seconds=60)
 
     staged.before = before
     step = await ProgressionMigrationService(staged).step(**WHOLE)
@@ -119,7 +119,7 @@ async def test_a_replacement_keeps_the_phase_and_migration_goes_on(backend: Back
     staged = Staged(backend)
     service = ProgressionMigrationService(staged)
     if phase == "dual":
-        await service.step(max_items=10)
+        await service.step(max_items=10, max_seconds=60)
     elif phase in ("items", "blocked"):
         await until_done(service)
     if phase == "complete":
@@ -156,7 +156,7 @@ async def test_a_replacement_between_two_chunks_starts_the_copy_again(backend: B
 
     staged.after = after
     service = ProgressionMigrationService(staged)
-    await service.step(max_items=10)
+    await service.step(max_items=10, max_seconds=60)
     step = await service.step(**WHOLE)
     assert (StopReason.DONE, 45) == (step.stop_reason, step.items)
     await assert_cut_over(backend, new)
@@ -165,7 +165,7 @@ async def test_a_replacement_between_two_chunks_starts_the_copy_again(backend: B
 async def test_a_replacement_of_a_rolled_back_one_takes_its_rows_along(backend: Backend, state: Any) -> None:
     await backend.put_progression("p", json.dumps(make_ids(30)))
     service = service_of(backend)
-    await service.step(max_items=10)
+    await service.step(max_items=10, max_seconds=60)
     await service.rollback("p")
     await state.set_progression("p", ["a", "b"])
     await service.release("p")
@@ -183,7 +183,7 @@ async def test_deleted_progressions_are_cleared_in_chunks(backend: Backend, stat
     assert [] == await state.get_progression("p")
     await service.pause()
     before = await rows_of_everything(backend)
-    assert StopReason.PAUSED == (await service.step()).stop_reason
+    assert StopReason.PAUSED == (await service.step(max_seconds=60)).stop_reason
     assert before == await rows_of_everything(backend)
     await service.resume()
     step = await service.step(**WHOLE)
@@ -197,7 +197,7 @@ async def test_compat_read_after_a_migration_equals_the_item_read(backend: Backe
     ids = make_ids(30)
     await backend.put_progression("p", json.dumps(ids))
     service = service_of(backend)
-    await service.step(max_items=10)
+    await service.step(max_items=10, max_seconds=60)
     await state.append_to_progression("p", "dual")
     await until_done(service)
     for number in range(3):

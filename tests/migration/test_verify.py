@@ -37,10 +37,10 @@ async def phases(backend: Backend) -> list[str]:
     for name in ("json", "dual", "items", "none"):
         await backend.put_progression(name, json.dumps(IDS))
     await backend.put_progression("blocked", "[1]")
-    await service.step(progression_id="items", max_items=100)
-    await service.step(progression_id="none", max_items=100)
-    await service.step(progression_id="blocked")
-    await service.step(progression_id="dual", max_items=10)
+    await service.step(progression_id="items", max_items=100, max_seconds=60)
+    await service.step(progression_id="none", max_items=100, max_seconds=60)
+    await service.step(progression_id="blocked", max_seconds=60)
+    await service.step(progression_id="dual", max_items=10, max_seconds=60)
     await backend.execute(
         "UPDATE progression_storage_state SET phase = 'blocked', authority = 'none',"
         " blocked_reason = 'digest_mismatch' WHERE progression_id = 'none'"
@@ -95,7 +95,7 @@ async def test_a_verification_cut_short_leaves_no_trace(backend: Backend, name: 
 async def test_a_complete_copy_is_compared_whole(backend: Backend, state: Any) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.step(max_items=29)
+    await service.step(max_items=29, max_seconds=60)
     await state.append_to_progression("p", "tail")
     found = await service.verify("p")
     assert (INCOMPLETE, 31, 30) == (found.outcome, found.json_count, found.items_count)
@@ -115,7 +115,7 @@ async def test_a_complete_copy_is_compared_whole(backend: Backend, state: Any) -
 )
 async def test_what_was_copied_wrong_is_named(backend: Backend, sql: str, code: str, first: int) -> None:
     await backend.put_progression("p", json.dumps(IDS))
-    await service_of(backend).step(max_items=10)
+    await service_of(backend).step(max_items=10, max_seconds=60)
     await backend.execute(sql)
     found = await service_of(backend).verify("p")
     assert (MISMATCH, code, first) == (found.outcome, found.code, found.first_difference)
@@ -173,7 +173,7 @@ async def test_a_proof_longer_than_a_step_goes_on_in_the_next(
 
     monkeypatch.setattr(proofs, "read_page", read_page)
     service = ProgressionMigrationService(staged)
-    await service.step(progression_id="p", max_items=999)
+    await service.step(progression_id="p", max_items=999, max_seconds=60)
     reasons = []
     for _ in range(30):
         step = await service.step(progression_id="p", max_seconds=1e-9)
