@@ -383,12 +383,12 @@ class Store:
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        assert (holder := asyncio.current_task()) is not None
-        self._turn_holders.add(holder)
+        holders = {holder for holder in (asyncio.current_task(),) if holder is not None}
+        self._turn_holders |= holders
         try:
             yield
         finally:
-            self._turn_holders.discard(holder)
+            self._turn_holders -= holders
 
     def _refuse_nested(self) -> None:
         if self._turn_holders and asyncio.current_task() in self._turn_holders:
