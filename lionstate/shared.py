@@ -46,7 +46,7 @@ async def get_shared_db(path: str | Path | None = None) -> StateDB:
             raise ClosedError("the shared stores were closed meanwhile")
         found = _handles.get(key)
         if found is None:
-            found = await (StateDB(url=path) if isinstance(path, str) and "://" in path else StateDB(path)).open()
+            found = await StateDB(path).open()
             _handles[key] = found
         return found
 
@@ -89,7 +89,7 @@ async def close_shared_db() -> None:
             try:
                 await db.close()
             except Exception as error:
-                failed.append(StoreURL.of(key).masked)
+                failed.append(str(db.path or StoreURL.of(key).masked))
                 causes.append(error)
             else:
                 del _handles[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -56,7 +57,7 @@ class Parts:
     reload: Callable[[Settings], None] = lambda settings: None
 
 
-StoreFactory = Callable[[Settings, Metrics], Awaitable[Parts]]
+StoreFactory = Callable[[Settings, Metrics], Coroutine[Any, Any, Parts]]
 
 
 class Daemon:
@@ -244,23 +245,22 @@ class Daemon:
         return done
 
     async def _open(self) -> Parts | None:
-        parts: Parts | None = None
-
-        async def give_up_on_stop() -> None:
-            await self._stop.wait()
-            opening.cancel_scope.cancel()
-
-        async def ask_for_time() -> None:
-            while True:
+        # A task of asyncio: its cancellation comes once, so that closing a half-open store may wait. Within a cancel
+        # scope every wait of that is cut off as well, and connections stay open.
+        opening = asyncio.ensure_future(self._store_factory(self.settings, self.metrics))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            while not opening.done() and not stopping.done():
                 self._notifier.extend(_EXTEND_SECONDS)
-                await anyio.sleep(_EXTEND_SECONDS / 3)
-
-        async with anyio.create_task_group() as opening:
-            opening.start_soon(give_up_on_stop)
-            opening.start_soon(ask_for_time)
-            parts = await self._store_factory(self.settings, self.metrics)
-            opening.cancel_scope.cancel()
-        return parts
+                await asyncio.wait(
+                    {opening, stopping}, timeout=_EXTEND_SECONDS / 3, return_when=asyncio.FIRST_COMPLETED
+                )
+        finally:
+            stopping.cancel()
+            opening.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({opening, stopping})
+        return None if opening.cancelled() else opening.result()
 
     async def _maintain(self, parts: Parts, finish: anyio.Event, finished: anyio.Event) -> None:
         degraded = self.metrics.service_degraded.labels("maintenance")

@@ -139,7 +139,7 @@ class Dialect(RecordIntents, Protocol):
         ...
 
     def prefer_indexes(self, conn: Connection) -> None:
-        """For the rest of the transaction: no plan reads a whole table where an index serves the query."""
+        """For the rest of the transaction: no plan reads a whole table, or sorts, where an index serves the query."""
         ...
 
     def transaction_id(self, conn: Connection) -> int | None:

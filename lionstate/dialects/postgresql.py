@@ -112,8 +112,10 @@ _ADVANCE = (
 _LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
 _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
 
-# The transaction's own setting, like SET LOCAL, which works behind a transaction pooler too.
-_PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true)")
+# The transaction's own settings, like SET LOCAL, which work behind a transaction pooler too. Without a sort the key of
+# the order is the only one left: with statistics from before a progression grew, the message index and a sort of all
+# its rows were seen to be chosen for a page.
+_PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true)")
 
 # Also wrong credentials and a database that does not exist: the server cannot be used as it was named.
 _UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")

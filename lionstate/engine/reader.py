@@ -190,10 +190,15 @@ class SqliteReader:
             await conn.close()
 
     async def close(self) -> None:
-        """Let the running reads end, interrupt those that do not within 5 s, close the connections."""
-        if self._closed:
-            return
-        self._closed = True
+        """Let the running reads end, interrupt those that do not within 5 s, close the connections.
+
+        A cancelled caller does not stop it half-way, which would leave connections open.
+        """
+        if not self._closed:
+            self._closed = True
+            await to_the_end(self._close())
+
+    async def _close(self) -> None:
         for thread in self._threads:
             thread.end()
         for thread in self._threads:

@@ -45,13 +45,16 @@ _in_range = (
 )
 PAGE: Final = Statement(_in_range.order_by(_c.ordinal))
 PAGE_BACK: Final = Statement(_in_range.order_by(_c.ordinal.desc()))
-# A range, not a bare count: so the primary key serves it (decision 5).
-COUNT: Final = Statement(
-    select(func.count())
-    .select_from(progression_items)
+# A range, not a bare count, and in order: so that the primary key serves it (decision 5).
+_ordered = (
+    select(_c.ordinal)
     .where(_c.progression_id == bindparam("pid"))
     .where(_c.ordinal >= bindparam("first", type_=BigInteger))
+    .order_by(_c.ordinal)
+    .limit(MAX_ORDINAL)
+    .subquery()
 )
+COUNT: Final = Statement(select(func.count()).select_from(_ordered))
 _DELETE = Statement(delete(progression_items).where(_c.progression_id == bindparam("pid")))
 _DELETE_UP_TO = Statement(
     delete(progression_items)
@@ -70,7 +73,10 @@ def page(
     limit: int,
     newest_first: bool = False,
 ) -> list[Item]:
-    """Item rows between two exclusive bounds. Cost: one primary-key range scan of ``limit`` rows."""
+    """Item rows between two exclusive bounds; ``prefer_indexes`` first where the table may be large.
+
+    Cost: one primary-key range scan of ``limit`` rows.
+    """
     statement = PAGE_BACK if newest_first else PAGE
     rows = statement.rows(conn, {"pid": progression_id, "after": after, "before": before, "count": limit})
     return cast(list[Item], rows)
@@ -116,6 +122,7 @@ def delete_items(conn: Connection, /, progression_id: str) -> None:
 
 def delete_items_chunk(conn: Connection, /, progression_id: str, *, limit: int) -> int:
     """Delete at most ``limit`` item rows, lowest ordinals first; return how many. Cost: linear in ``limit``."""
+    dialect_of(conn).prefer_indexes(conn)
     rows = page(conn, progression_id, limit=limit)
     if not rows:
         return 0

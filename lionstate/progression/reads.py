@@ -39,6 +39,8 @@ def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageSt
     source = read_source(state.phase, state.authority, compat=in_doubt, reason=state.blocked_reason)
     if source is ReadSource.CLOSED:
         raise ProgressionBlockedError(reason=state.blocked_reason)
+    if source in (ReadSource.ITEMS, ReadSource.COMPAT):
+        dialect_of(conn).prefer_indexes(conn)
     return source, state
 
 

@@ -16,6 +16,7 @@ from lionstate import StateDB, shared
 from lionstate.engine import EngineSettings, StoreURL, normalize_state_db_url
 from lionstate.engine import sqlite_file as sqlite_file_module
 from lionstate.engine.postgresql import create_engine
+from lionstate.engine.pragmas import _switch_to_wal
 from lionstate.errors import (
     BackendUnavailableError,
     ClosedError,
@@ -275,6 +276,44 @@ async def test_pragmas_are_those_of_the_contract(tmp_path: Path) -> None:
         reading = [(await state.fetch_all(f"PRAGMA {name}"))[0] for name in names]
     assert ["wal", 1, 1, -64000, 0, 100] == writing
     assert ["wal", 1, 1, -64000, 0, 5000] == [next(iter(row.values())) for row in reading]
+
+
+class _Switching:
+    """A driver connection whose switch to WAL has these results in turn, the last one for ever."""
+
+    def __init__(self, *results: str | Exception) -> None:
+        self._results = list(results)
+        self.tries = 0
+
+    def execute(self, sql: str) -> _Switching:
+        if sql == "PRAGMA journal_mode":
+            self._found = "delete"
+            return self
+        self.tries += 1
+        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
+        if isinstance(result, Exception):
+            raise result
+        self._found = result
+        return self
+
+    def fetchone(self) -> tuple[str]:
+        return (self._found,)
+
+
+def test_the_switch_to_wal_is_tried_again() -> None:
+    """Fault 41: two connections that switch at once get BUSY at once, whatever their busy timeout."""
+    locked = sqlite3.OperationalError("database is locked")
+    driver = _Switching(locked, locked, "wal")
+    _switch_to_wal(driver, sqlite3, 5.0)
+    assert 3 == driver.tries
+    with pytest.raises(sqlite3.OperationalError):
+        _switch_to_wal(_Switching(locked), sqlite3, 0.05)
+    broken = _Switching(sqlite3.OperationalError("disk I/O error"))
+    with pytest.raises(sqlite3.OperationalError):
+        _switch_to_wal(broken, sqlite3, 5.0)
+    assert 1 == broken.tries
+    with pytest.raises(BackendUnavailableError, match="write-ahead"):
+        _switch_to_wal(_Switching("delete"), sqlite3, 5.0)
 
 
 @pytest.fixture

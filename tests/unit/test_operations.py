@@ -36,3 +36,25 @@ def test_a_method_takes_what_its_script_takes(name: str) -> None:
 def test_an_operation_has_a_wire_form_and_says_its_contract(name: str) -> None:
     assert name == Codec.of(OPERATIONS[name].script).name
     assert "Contract: " in (_METHODS[name].__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "expected"),
+    [
+        ("update_status", {"entity_type": "run", "entity_id": "x"}, {"s:x"}),
+        ("update_session", {"session_id": "x", "first_msg_id": "m"}, {"s:x", "m:m"}),
+        ("update_status", {"entity_type": "plays", "entity_id": "x"}, {"play:x"}),
+        ("update_play", {"play_id": "x", "session_id": None}, {"play:x"}),
+        ("update_status", {"entity_type": "invocation", "entity_id": "x"}, {"i:x"}),
+        ("create_invocation", {"invocation": {"id": "x"}}, {"i:x"}),
+        ("attach_session_invocation", {"session_id": "x", "invocation_id": "y"}, {"s:x", "i:y"}),
+        ("insert_session_control", {"session_id": "x"}, {"s:x"}),
+        ("register_project", {"name": "x"}, {"j:x"}),
+        ("create_team_message", {"message": {"id": "m", "team_id": "t"}}, {"tm:m", "team:t"}),
+        ("mark_team_messages_read", {"team_id": "t"}, {"team:t"}),
+        ("grant_approval", {"approval_id": "x"}, {"approval-evidence"}),
+        ("delete_team", {"team_id": "t"}, None),
+    ],
+)
+def test_operations_on_one_row_have_its_key_in_common(name: str, params: dict[str, Any], expected: set[str]) -> None:
+    assert expected == OPERATIONS[name].keys(params)

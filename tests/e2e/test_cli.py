@@ -1,0 +1,264 @@
+"""``lionstate progression-migrate`` against a daemon and against a store: output, exit codes, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lionstate.cli.main import main
+from tests.demo.processes import DaemonProcess
+from tests.e2e.conftest import LIONSTATE, Daemons, clean_environment, lionstate
+
+pytestmark = pytest.mark.timeout(180)
+
+VERBS = ("status", "step", "verify p", "compat-read --all --enable", "pause", "resume", "enable", "disable")
+
+
+class Shell:
+    """Runs commands of ``progression-migrate`` in this process, which is a great deal faster than a new one."""
+
+    def __init__(self, where: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.where = where
+        self.url = ""
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, line: str, *, code: int = 0) -> str:
+        """Run one verb; its output."""
+        self._monkeypatch.setattr(sys, "argv", ["lionstate", "progression-migrate", *line.split(), *self.where])
+        self._monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = self._capsys.readouterr()
+        assert code == (ended.value.code or 0), (line, out, err)
+        if code in (2, 3, 4, 9, 10):
+            assert out == ""
+            assert len(err.strip().splitlines()) == 1, err
+        return out + err
+
+    def json(self, line: str, *, code: int = 0) -> Any:
+        """The same with ``--json``: one object."""
+        found = self(f"{line} --json", code=code).strip()
+        assert "\n" not in found
+        return json.loads(found)
+
+
+@pytest.fixture(params=["daemon-sqlite", "store-sqlite", "daemon-postgresql", "store-postgresql"])
+def shell(
+    request: pytest.FixtureRequest,
+    folder: Path,
+    daemons: Daemons,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Shell]:
+    """Commands on a legacy-shaped store: directly, and through a daemon whose timer is off."""
+    way, database = request.param.split("-")
+    url = _store(request, folder, database)
+    daemon = daemons(url, storage__lionagi_compatible="true")
+    _fill(daemon, url)
+    if way == "store":
+        daemon.stop()
+    found = Shell(["--daemon", daemon.target] if way == "daemon" else ["--url", url], capsys, monkeypatch)
+    found.url = url
+    yield found
+
+
+def _store(request: pytest.FixtureRequest, folder: Path, database: str) -> str:
+    if database == "sqlite":
+        return str(folder / "state.db")
+    from tests.support.backends import database_of
+
+    return database_of(request.getfixturevalue("postgres_18"), f"cli_{os.getpid()}_{time.monotonic_ns()}")
+
+
+def _fill(daemon: DaemonProcess, url: str) -> None:
+    rows = {"p": json.dumps([f"m{n}" for n in range(1_200)]), "q": '["a", "b"]', "bad": '["a", '}
+    statement = "INSERT INTO progressions (id, created_at, collection) VALUES (:id, 1.0, :text)"
+    _execute(url, *((statement, {"id": pid, "text": value}) for pid, value in rows.items()))
+
+
+def _execute(url: str, *statements: tuple[str, dict[str, Any]]) -> None:
+    """Plain SQL from another process than the store's."""
+    program = (
+        "import asyncio, json, sqlite3, sys\n"
+        "url, work = json.load(sys.stdin)\n"
+        "async def pg():\n"
+        "    from sqlalchemy import text\n"
+        "    from sqlalchemy.ext.asyncio import create_async_engine\n"
+        "    engine = create_async_engine(url)\n"
+        "    async with engine.begin() as conn:\n"
+        "        for sql, params in work:\n"
+        "            await conn.execute(text(sql), params)\n"
+        "    await engine.dispose()\n"
+        "if url.startswith('postgresql'):\n"
+        "    asyncio.run(pg())\n"
+        "else:\n"
+        "    conn = sqlite3.connect(url)\n"
+        "    with conn:\n"
+        "        for sql, params in work:\n"
+        "            conn.execute(sql, params)\n"
+        "    conn.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], input=json.dumps([url, statements]), text=True, check=True)
+
+
+def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
+    """Design §8: 0, 4, 5, 7, 8; the pause is the first line of `status`."""
+    assert shell("status").splitlines()[0] == "migration: not paused"
+    found = shell.json("status")
+    assert {"json": 3, "dual": 0, "items": 0, "blocked": 0} == found["phases"]
+    assert found["pause"] is None
+    assert "no such progression" in shell("verify nope", code=4)
+    assert "no such progression" in shell("step --progression nope", code=4)
+    assert "no such progression" in shell("compat-read nope --enable", code=4)
+    assert "not_applicable" == shell.json("verify p", code=7)["outcome"]
+    shell("compat-read p --enable", code=7)
+    # One small step, then paused, then on.
+    step = shell.json("step --progression p --max-items 500")
+    assert ("cap_items", 500, 1) == (step["stop_reason"], step["items"], step["chunks"])
+    assert "incomplete" == shell.json("verify p")["outcome"]
+    shell("pause --reason lunch")
+    assert re.match(r"migration: PAUSED by .*, until resumed: lunch$", shell("status").splitlines()[0])
+    assert "PAUSED" in shell("step", code=5).splitlines()[0]
+    assert {"paused": False, "was_paused": True} == shell.json("resume")
+    assert "was not paused" in shell("resume")
+    # The malformed one is blocked; everything else is done.
+    assert "malformed_json" in shell("step --until-done", code=8)
+    assert {"json": 0, "dual": 0, "items": 2, "blocked": 1} == shell.json("status")["phases"]
+    shell("step --progression bad", code=8)
+    shell("step --progression q --until-done")
+    assert "match" == shell.json("verify p")["outcome"]
+    assert {"progression_id": "p", "compat_read": True} == shell.json("compat-read p --enable")
+    assert shell("compat-read --all --disable") == "compat read is off\n"
+    shell("disable")
+    assert "disabled by the operator" in shell("status")
+    assert {"maintenance_enabled": True} == shell.json("enable")
+
+
+def test_a_mismatch(shell: Shell) -> None:
+    """Design §8: 6. Another program has changed an item row."""
+    shell("step --progression q --until-done")
+    change = "UPDATE progression_items SET message_id = 'other' WHERE progression_id = 'q' AND ordinal = 1"
+    _execute(shell.url, (change, {}))
+    found = shell.json("verify q", code=6)
+    assert ("mismatch", 1) == (found["outcome"], found["first_difference"])
+
+
+def test_usage_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Design §8: 2, 4, 9; a bare command never opens somebody's store."""
+    for name in ("LIONSTATE_DATABASE__URL", "LIONSTATE_DAEMON"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LIONAGI_STATE_DB_URL", str(folder / "theirs.db"))
+    shell = Shell([], capsys, monkeypatch)
+    for verb in VERBS:
+        assert "no store given" in shell(verb, code=2)
+    shell.where = ["--url", str(folder / "x.db")]
+    assert "there is no store at" in shell("status", code=4)
+    assert "--enable or --disable" in shell("compat-read p", code=2)
+    assert "name one progression" in shell("compat-read --enable", code=2)
+    shell.where = ["--daemon", f"unix:{folder}/nobody.sock"]
+    for verb in VERBS:
+        assert "no daemon answers" in shell(verb, code=9)
+    assert os.listdir(folder) == []
+
+
+def test_a_locked_store_is_busy(
+    folder: Path, daemons: Daemons, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 1: a one-shot step on a store that stays locked exits with the "locked out" code."""
+    daemon = daemons(folder / "state.db", storage__lionagi_compatible="true", database__busy_timeout_ms="300")
+    _fill(daemon, str(folder / "state.db"))
+    foreign = sqlite3.connect(folder / "state.db", isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    shell = Shell(["--daemon", daemon.target], capsys, monkeypatch)
+    assert "busy" in shell("step", code=5)
+    assert "busy" in shell("step --until-done", code=5)
+    foreign.execute("ROLLBACK")
+    foreign.close()
+    shell("step --progression q")
+
+
+def test_an_owned_store_is_not_opened_from_the_side(
+    folder: Path, daemons: Daemons, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Design decision 27: the daemon owns the store, its socket is elsewhere, so the command is told whom to ask."""
+    daemon = daemons(folder / "state.db")
+    shell = Shell(["--url", str(folder / "state.db")], capsys, monkeypatch)
+    for verb in VERBS:
+        said = shell(verb, code=10)
+        assert f"owned by process {daemon.process.pid}" in said
+        assert "--daemon" in said
+    daemon.kill()
+    assert {"json": 0, "dual": 0, "items": 0, "blocked": 0} == shell.json("status")["phases"]
+
+
+@pytest.mark.parametrize("verb", ["step --until-done", "pause", "status"])
+def test_ctrl_c(folder: Path, daemons: Daemons, verb: str) -> None:
+    """fault 40: the process ends within two seconds, whatever it waits for; here for a lock, or a mute daemon."""
+    daemon = daemons(folder / "state.db", storage__lionagi_compatible="true")
+    if verb == "status":
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        where = ["--daemon", daemon.target]
+    else:
+        daemon.stop()
+        where = ["--url", str(folder / "state.db")]
+    foreign = sqlite3.connect(folder / "state.db", isolation_level=None)
+    if verb != "status":
+        foreign.execute("BEGIN IMMEDIATE")
+    command = [LIONSTATE, "progression-migrate", *verb.split(), *where]
+    env = clean_environment(PYTHONUNBUFFERED="1")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+        _wait_until_it_waits(process.pid)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        took = time.monotonic() - began
+    foreign.close()
+    if verb == "status":
+        os.kill(daemon.process.pid, signal.SIGCONT)
+    assert (130, b"", b"") == (process.returncode, out, err)
+    assert took < 2.5
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{fd}")
+
+
+def _wait_until_it_waits(pid: int) -> None:
+    """Until its event loop's handler for SIGINT is there."""
+    caught = 1 << (signal.SIGINT - 1)
+    wakeup = threading.Event()
+    for _ in range(2_000):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        handled = int(next(line for line in status.splitlines() if line.startswith("SigCgt")).split()[1], 16)
+        if handled & caught and sum(name.startswith("socket:") for name in _open_files(pid)) >= 2:
+            wakeup.wait(0.3)
+            return
+        wakeup.wait(0.01)
+    pytest.fail("the command did not come to wait")
+
+
+def test_serve_becomes_the_daemon(folder: Path) -> None:
+    """``lionstate serve`` replaces its process and passes every option on."""
+    done = lionstate("serve", "--check-config", "--database-url", "x.db", "--queue-max-operations", "7")
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "max_operations = 7" in done.stdout.splitlines()
+    done = lionstate("serve", "--help")
+    assert "usage: lionstated" in done.stdout
+    done = lionstate("serve", "--no-such-option")
+    assert 2 == done.returncode
