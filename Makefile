@@ -103,7 +103,7 @@ check-wheel: build ## install the wheel into a fresh environment and run tests/e
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		"$$(echo dist/lionstate-*.whl)[daemon,test]"
 	cp -r tests pyproject.toml build/wheel/
-	cd build/wheel && venv/bin/python -m pytest tests/wheel $$(test ! -d tests/e2e || echo tests/e2e)
+	cd build/wheel && venv/bin/python -m pytest tests/wheel tests/e2e $(SPREAD)
 
 clean: ## remove what was built or cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import dataclasses
 import functools
 import logging
@@ -44,7 +43,7 @@ from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
 from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
-from lionstate.queue.making import TicketMaker
+from lionstate.queue.making import TicketMaker, value_of
 from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
@@ -55,14 +54,6 @@ _DRAIN_SECONDS = 10.0
 _MAINTENANCE_KEYS = frozenset(("m:migration",))
 # Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
 _SCHEMA_WAIT_SECONDS = 30.0
-
-
-def _value(outcome: Outcome) -> Any:
-    if isinstance(outcome, Written):
-        return outcome.value
-    # Many callers may share one refusal; each raises a copy, so that tracebacks do not grow on it.
-    error = copy.copy(outcome.error)
-    raise error from outcome.error.__cause__
 
 
 class Store:
@@ -160,12 +151,8 @@ class Store:
             if self._queue is not None:
                 self._queue.shut()
             self._closing = asyncio.ensure_future(self._close(drain_seconds))
-        closing = self._closing
-
-        async def wait() -> int:
-            return await asyncio.shield(closing)
-
-        return await to_the_end(wait())
+        await to_the_end(_ended(closing := self._closing))
+        return closing.result()
 
     async def _close(self, drain_seconds: float) -> int:
         refused = 0
@@ -221,18 +208,17 @@ class Store:
     @property
     def sqlite_info(self) -> tuple[str, bool] | None:
         """The SQLite library's version and whether it has the WAL-reset race (decision 33); None on PostgreSQL."""
-        file = self._parts.file
-        return (file.version_text, file.affected) if file is not None else None
+        return (file.version_text, file.affected) if (file := self._parts.file) is not None else None
 
     @property
     def sqlite_version(self) -> tuple[int, int, int] | None:
         """The SQLite library's version; None on PostgreSQL."""
-        return self._parts.file.version if self._parts.file is not None else None
+        return file.version if (file := self._parts.file) is not None else None
 
     @property
     def sqlite_affected(self) -> bool:
         """Whether the SQLite library has the WAL-reset race; False on PostgreSQL."""
-        return self._parts.file is not None and self._parts.file.affected
+        return bool(self.sqlite_info and self.sqlite_info[1])
 
     async def run(self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
         """Run one operation and return its result.
@@ -253,7 +239,7 @@ class Store:
         except StateError:
             self.observer.operation(operation.name, "not_written")
             raise
-        return await self._finished(_value(await ticket.future))
+        return await self._finished(value_of(await ticket.future))
 
     async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
         try:
@@ -295,7 +281,7 @@ class Store:
         keys = frozenset(f"p:{progression}" for progression in progressions) or keys
         ticket = self._tickets.of_script(name, script, keys, deadline, kind)
         self.queue.submit(ticket)
-        return await self._finished(_value(await ticket.future))
+        return await self._finished(value_of(await ticket.future))
 
     async def write_raw(self, name: str, script: Callable[[Connection], Any]) -> Any:
         """Run SQL that may change anything, behind the writes that wait already."""
@@ -397,14 +383,17 @@ class Store:
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        holder = asyncio.current_task()
-        assert holder is not None
-        self._turn_holders.add(holder)
+        holders = {holder for holder in (asyncio.current_task(),) if holder is not None}
+        self._turn_holders |= holders
         try:
             yield
         finally:
-            self._turn_holders.discard(holder)
+            self._turn_holders -= holders
 
     def _refuse_nested(self) -> None:
         if self._turn_holders and asyncio.current_task() in self._turn_holders:
             raise NestedWriteError("this task holds the write transaction: use its methods, or end it first")
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +11,22 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from lionstate.engine import Refused, Reply
+from lionstate.engine import Outcome, Refused, Reply, Written
 from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
 from lionstate.queue.ticket import Fold, Ticket, TicketClass
 
-__all__ = ["TicketMaker"]
+__all__ = ["TicketMaker", "value_of"]
 
 _SCRIPT_BYTES = 256
+
+
+def value_of(outcome: Outcome) -> Any:
+    """The value of a written call; else its error is raised."""
+    if isinstance(outcome, Written):
+        return outcome.value
+    # Many callers may share one refusal; each raises a copy, so that tracebacks do not grow on it.
+    raise copy.copy(outcome.error) from outcome.error.__cause__
 
 
 class TicketMaker:

@@ -111,8 +111,8 @@ class RealStore:
         """Migrate this one progression."""
         await self.state.migration.set_accept_foreign_writers(True)
         step = await self.state.migration.step(progression_id=self.progression_id)
-        # The fence waits for a lock that the server's own analyze may hold, and gives way.
-        while step.stop_reason is StopReason.BUSY:
+        # The fence gives way to the server's own analyze; a slow machine needs more steps.
+        while step.stop_reason in (StopReason.BUSY, StopReason.CAP_SECONDS):
             step = await self.state.migration.step(progression_id=self.progression_id)
         assert 1 == step.cut_over
 
