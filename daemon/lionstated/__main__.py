@@ -12,6 +12,7 @@ from typing import NoReturn
 import anyio
 
 from lionstate import __version__
+from lionstate.engine import StoreURL
 from lionstate.errors import StateError
 
 from . import logs
@@ -53,10 +54,12 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
     try:
         settings = read()
         if arguments.check_config:
+            if settings.database.url is not None:
+                StoreURL.of(settings.store_url())
             check_listeners(settings)
             sys.stdout.write(effective_text(settings))
             return 0
-        settings.store_url()
+        StoreURL.of(settings.store_url())
         logs.configure(settings.log.level, settings.log.format)
         return _run(settings, assemble(), read)
     except StateError as exc:

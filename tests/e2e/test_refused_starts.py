@@ -94,8 +94,8 @@ def test_bad_store_paths(folder: Path) -> None:
     refused(4, "folder cannot be made", *store_flags(folder / "file" / "deep" / "x.db"))
     refused(4, "not a database", *store_flags(folder / "text.db"))
     refused(3, "no database", *store_flags(folder / "tiny.db"))
-    refused(2, "not a", *store_flags("mysql://localhost/x"))
-    assert before == contents(folder)
+    refused(2, "stores are SQLite or PostgreSQL, not mysql", *store_flags("mysql://localhost/x"))
+    assert before == untouched(folder)
 
 
 def test_a_folder_of_the_store_is_made(folder: Path, daemons: Daemons) -> None:
