@@ -10,8 +10,8 @@ JOBS ?= auto
 # More arguments for pytest, e.g. `make test ARGS="-k fence -x"`.
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest
-# A module stays in one worker, so that what its tests share is set up once.
-SPREAD := -n $(JOBS) --dist loadscope
+# A worker that is done takes tests from another: one slow module does not hold the others up.
+SPREAD := -n $(JOBS) --dist worksteal
 # Tiers with a target of their own: they measure, run for minutes, or want the built wheel.
 APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from lionstate import StateClient
 from lionstate.cli.main import main
 from tests.demo.processes import DaemonProcess
 from tests.e2e.conftest import LIONSTATE, Daemons, clean_environment, lionstate
@@ -213,6 +215,8 @@ def test_ctrl_c(folder: Path, daemons: Daemons, verb: str) -> None:
         os.kill(daemon.process.pid, signal.SIGSTOP)
         where = ["--daemon", daemon.target]
     else:
+        # Something to migrate: a step that finds nothing to do does not wait for the lock.
+        asyncio.run(_create(daemon))
         daemon.stop()
         where = ["--url", str(folder / "state.db")]
     foreign = sqlite3.connect(folder / "state.db", isolation_level=None)
@@ -231,6 +235,11 @@ def test_ctrl_c(folder: Path, daemons: Daemons, verb: str) -> None:
         os.kill(daemon.process.pid, signal.SIGCONT)
     assert (130, b"", b"") == (process.returncode, out, err)
     assert took < 2.5
+
+
+async def _create(daemon: DaemonProcess) -> None:
+    async with StateClient(daemon.target) as client:
+        await client.create_progression("p", ["m"])
 
 
 def _open_files(pid: int) -> Iterator[str]:

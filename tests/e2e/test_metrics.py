@@ -120,6 +120,9 @@ async def test_values_move(daemons: Daemons, store_url: str) -> None:
         await client.append_to_progression("p0", "tail")
         assert 701 == len(await client.get_progression("p0"))
         await asyncio.gather(*(client.create_progression(f"many-{number}", []) for number in range(5_000)))
+        for number in range(400):
+            # One transaction each: enough frames for a checkpoint.
+            await client.create_progression(f"alone-{number}", [])
         for number in range(3):
             await client.migration.step(progression_id=f"p{number}", max_items=10_000, max_seconds=30.0)
         await client.migration.set_maintenance_enabled(True, reason="test")
@@ -144,12 +147,12 @@ async def test_values_move(daemons: Daemons, store_url: str) -> None:
     ):
         assert grown[name] > 0, name
     assert {
-        "operations_total{operation=create_progression,outcome=written}": 5_003,
+        "operations_total{operation=create_progression,outcome=written}": 5_403,
         "operations_total{operation=append_to_progression,outcome=written}": 1,
         "operations_total{operation=get_progression,outcome=read}": 2,
         "migration_items_total{}": 2_101,
         "migration_progressions{phase=items}": 3,
-        "migration_progressions{phase=json}": 5_000,
+        "migration_progressions{phase=json}": 5_400,
         "migration_parity_checks_total{outcome=match}": 3,
         "migration_parity_checks_total{outcome=mismatch}": 0,
         "compat_reads_total{}": 1,
