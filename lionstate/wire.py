@@ -1,7 +1,4 @@
-"""JSON for parameters, results, problem documents and batches: what client and daemon agree on.
-
-A `Codec` is built once per function from its signature. Knows no transport and no database.
-"""
+"""JSON for parameters, results, problem documents and batches: what client and daemon agree on; knows no transport."""
 
 from __future__ import annotations
 

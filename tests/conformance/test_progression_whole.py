@@ -295,7 +295,7 @@ async def test_the_fence_lets_a_json_authority_be(backend: Backend, state: Any, 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "deleting"])
 async def test_a_small_delete_takes_everything_along(backend: Backend, state: Any, shape: str) -> None:
     await put(backend, "p", shape, OLD, TAIL)
-    assert True is await state.delete_progression("p")
+    assert await state.delete_progression("p") is True
     assert {"parent": [], "state": [], "items": []} == await whole(backend, "p")
     assert False is await state.delete_progression("p")
     await state.create_progression("p", NEW)
@@ -337,7 +337,7 @@ async def test_a_large_delete_answers_as_missing_and_goes_in_chunks(
     ids = [f"m{number}" for number in range(25)]
     await state.create_progression("p", ids)
     generation = await state.get_progression_generation("p")
-    assert True is await state.delete_progression("p")
+    assert await state.delete_progression("p") is True
     found = (await whole(backend, "p"))["state"][0]
     assert ("blocked", "none", "deleting") == (found["phase"], found["authority"], found["blocked_reason"])
     assert generation != found["generation"]
@@ -369,7 +369,7 @@ async def test_a_json_progression_with_many_shadow_rows_gets_a_tombstone_too(
     await run(backend.direct, remove_fence)
     await backend.put_progression("p", "[]")
     await insert_items(backend, "p", [(0, "a"), (1, "b"), (2, "c")])
-    assert True is await state.delete_progression("p")
+    assert await state.delete_progression("p") is True
     assert "deleting" == (await whole(backend, "p"))["state"][0]["blocked_reason"]
     assert await run(backend.direct, fence_exists)
     assert [] == await state.get_progression("p")
