@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,9 @@ class Parts:
             return apply_schema(conn, kind, lionagi_compatible=lionagi_compatible, now=time.time())
 
         self.report = await _write(writer, script)
+        with suppress(BackendBusyError):
+            # New tables have no statistics before the server's own round (design decision 10); a lock can wait for it.
+            await _write(writer, writer.dialect.refresh_statistics)
 
     async def _record_normalized(
         self, writer: SqliteWriter | PostgresqlWriter, reader: Reader, normalized: bool | None

@@ -142,6 +142,10 @@ class Dialect(RecordIntents, Protocol):
         """For the rest of the transaction: no plan reads a whole table, or sorts, where an index serves the query."""
         ...
 
+    def refresh_statistics(self, conn: Connection) -> None:
+        """Bring the planner's statistics of items and state rows up to date, where it keeps any."""
+        ...
+
     def transaction_id(self, conn: Connection) -> int | None:
         """The id of the running write transaction, None where the database has none."""
         ...

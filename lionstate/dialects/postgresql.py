@@ -110,6 +110,7 @@ _ADVANCE = (
 )
 # LionAGI locks a session's signals by the same key.
 _LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
+_ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.name}")
 _TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
 
 # The transaction's own settings, like SET LOCAL, which work behind a transaction pooler too. Without a sort the key of
@@ -220,6 +221,9 @@ class PostgresqlDialect(PostgresqlRecords):
 
     def prefer_indexes(self, conn: Connection) -> None:
         conn.execute(_PREFER_INDEXES)
+
+    def refresh_statistics(self, conn: Connection) -> None:
+        conn.execute(_ANALYZE)
 
     def transaction_id(self, conn: Connection) -> int | None:
         found: int = conn.execute(_TRANSACTION_ID).scalar_one()

@@ -198,6 +198,9 @@ class SqliteDialect(SqliteRecords):
     def prefer_indexes(self, conn: Connection) -> None:
         """Nothing to do: the planner prefers them by rule."""
 
+    def refresh_statistics(self, conn: Connection) -> None:
+        """Nothing to do: no plan of ours depends on them."""
+
     def transaction_id(self, conn: Connection) -> int | None:
         return None
 

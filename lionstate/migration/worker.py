@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from lionstate.dialects import ParentValue, dialect_of
-from lionstate.errors import BlockedCode, HeldReason
+from lionstate.errors import BackendBusyError, BlockedCode, HeldReason
 from lionstate.migration.admission import Judged, admit, block
 from lionstate.migration.backfill import copy_chunk, remove_deleted_chunk, remove_shadow_chunk
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, allowed_seconds, cut_chunk
@@ -26,6 +27,8 @@ from lionstate.progression.storage_state import StorageState, get_state
 __all__ = ["Turn", "Worker"]
 
 _TEXT_TRIES = 3
+# Ids from which a cutover is worth a new look at the statistics.
+_LARGE = 10_000
 _MEASUREMENTS = 3
 _WAIT_DETAILS: Final = {
     HeldReason.FOREIGN_WRITER: "another program seems to write sessions of this store",
@@ -304,6 +307,10 @@ class Worker:
                 self.tally.cut_over += 1
                 self.tally.cutover_lock_seconds = max(self.tally.cutover_lock_seconds, stage.lock_seconds)
                 self._memory.forget(pid)
+                if proof.count >= _LARGE:
+                    with suppress(BackendBusyError):
+                        statistics = self._store.dialect.refresh_statistics
+                        await self._store.maintain("progression_migrate.statistics", statistics)
                 self.last = StopReason.DONE
                 return Turn.LEAVE
             if stage.outcome is StageOutcome.MISSED:
