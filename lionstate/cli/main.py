@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from lionstate.cli import migrate
@@ -48,14 +47,22 @@ def _root(
     """Options of every command."""
 
 
+# The library that parses is typer's own affair (it may be a copy inside typer); its public names lead to it.
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+
+
+def _show(error: Any) -> None:
+    error.show()
+
+
 def main() -> None:
     """Run a command; errors are one line on stderr and the exit code of design §8."""
     try:
         code = app(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
+    except _USAGE_ERROR as error:
+        _show(error)
         code = 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except StateError as error:
         typer.echo(f"error: {error}", err=True)

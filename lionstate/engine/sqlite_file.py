@@ -65,6 +65,9 @@ class SqliteFile:
                 lock.acquire()
                 self._lock = lock
             self._claim = claim_file(path, self.module.__name__)
+            if path.stat().st_nlink > 1 and not self._readonly:
+                # SQLite names the log and its locks after the path: two names are two logs, and commits are lost.
+                raise BackendUnavailableError("the store file has several hard links; open it under one name only")
         except OSError as error:
             raise BackendUnavailableError(f"the store's file cannot be made: {error.strerror}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from lionstate.audit import DEFAULT_ACTOR
 from lionstate.errors import (
@@ -141,7 +141,10 @@ class ProgressionMigrationService:
     async def _end(self, worker: Worker) -> StopReason:
         if worker.unfinished:
             return StopReason.BUSY
-        return StopReason.HELD if await self._store.read(_any_held) else StopReason.DONE
+        held: dict[str, int] = await self._store.read(_held)
+        # Those that this step met are counted already.
+        worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
+        return StopReason.HELD if held else StopReason.DONE
 
     async def _flush_activity(self, worker: Worker) -> None:
         """Write the appends observed since the last flush, and measure those progressions again."""
@@ -312,10 +315,12 @@ def _limit(limit: int, lowest: int) -> int:
     return limit
 
 
-def _any_held(conn: Connection) -> bool:
+def _held(conn: Connection) -> dict[str, int]:
+    """Progressions that wait, by reason."""
     states = progression_storage_state.c
-    held = select(states.progression_id).where(states.held_reason.is_not(None)).where(states.phase != "items").limit(1)
-    return conn.execute(held).first() is not None
+    waiting = select(states.held_reason, func.count()).where(states.held_reason.is_not(None))
+    rows = conn.execute(waiting.where(states.phase != "items").group_by(states.held_reason))
+    return {str(reason): int(count) for reason, count in rows}
 
 
 class _Run:

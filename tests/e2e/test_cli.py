@@ -177,6 +177,23 @@ def test_usage_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     assert os.listdir(folder) == []
 
 
+@pytest.mark.parametrize(
+    "words", ["", "nope", "progression-migrate", "progression-migrate step --bogus", "progression-migrate verify"]
+)
+def test_words_that_are_no_command(words: str) -> None:
+    """The parser's own errors: what is wrong, exit code 2, no traceback."""
+    done = lionstate(*words.split())
+    assert 2 == done.returncode
+    assert "Usage" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_number_that_is_none() -> None:
+    done = lionstate("progression-migrate", "step", "--max-items", "abc")
+    assert (2, False) == (done.returncode, "Traceback" in done.stderr)
+    assert "max-items" in done.stderr
+
+
 def test_a_locked_store_is_busy(
     folder: Path, daemons: Daemons, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

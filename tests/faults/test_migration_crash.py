@@ -1,6 +1,6 @@
 """A crash at every statement boundary of admission, chunk, dual append, proof, cutover, rollback and removal.
 
-ADR-0117 D6; house-style §9; faults 4, 13, 17. After each: one whole phase, no lock left, nothing acknowledged lost,
+ADR-0117 D6; faults 4, 13, 17. After each: one whole phase, no lock left, nothing acknowledged lost,
 each id at one position, and migration goes on to an equal digest.
 """
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lionstate import StateDB
 from lionstate.engine.libraries import is_affected
 from lionstate.engine.url import StoreURL
+from lionstate.errors import BackendUnavailableError
 from tests.support.children import ROOT, output_of
 
 pytest.importorskip("pysqlite3")
@@ -232,3 +234,17 @@ def test_a_store_has_one_owner(tmp_path: Path) -> None:
 def test_the_verdict_on_a_version(version: tuple[int, int, int], affected: bool) -> None:
     """Fault 44: 3.7.0 to 3.51.2, fixed in 3.44.6, 3.50.7 and 3.51.3."""
     assert affected is is_affected(version)
+
+
+async def test_a_store_under_two_names_is_refused(tmp_path: Path) -> None:
+    """SQLite names its log after the path: two names of one file are two logs, and acknowledged writes are lost."""
+    path = tmp_path / "state.db"
+    async with StateDB(path) as state:
+        await state.create_progression("p")
+    (tmp_path / "other.db").hardlink_to(path)
+    for name in ("state.db", "other.db"):
+        with pytest.raises(BackendUnavailableError, match="several hard links"):
+            await StateDB(tmp_path / name).open()
+    (tmp_path / "other.db").unlink()
+    async with StateDB(path) as state:
+        assert [] == await state.get_progression("p")
