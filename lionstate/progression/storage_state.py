@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ from sqlalchemy import Connection, select, update
 
 from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
-from lionstate.errors import BlockedCode
+from lionstate.errors import BlockedCode, InvalidInputError
+from lionstate.progression.collection import text_fault
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_storage_state as table
@@ -106,6 +107,16 @@ def _state(row: Sequence[Any]) -> StorageState:
     return StorageState(*values)
 
 
+def _usable(ids: Iterable[object]) -> list[str]:
+    """Refuse what no row is called: PostgreSQL fails on it even in a comparison, SQLite's json_each on no text."""
+    usable: list[str] = []
+    for found in ids:
+        if (fault := text_fault(found)) is not None or not isinstance(found, str):
+            raise InvalidInputError(f"the progression id is not acceptable: {fault}")
+        usable.append(found)
+    return usable
+
+
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     """Lock parents in id order, then their state rows, then read; progressions that do not exist are left out.
 
@@ -113,7 +124,7 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     Contract: ADR-0117 D2; design decision 10.
     """
     dialect = dialect_of(conn)
-    wanted = sorted(set(ids))
+    wanted = sorted(set(_usable(ids)))
     if not dialect.capabilities.concurrent_writers:
         rows = compiled_once(_both_query(conn)).rows(conn, {"ids": dialect.bind_ids(wanted)})
         return {row[0]: Locked(None, None if row[1] is None else _state(row[1:])) for row in rows}
@@ -127,7 +138,7 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
 
 def get_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, StorageState]:
     """Read state rows without locks, for readers."""
-    rows = compiled_once(_states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(list(ids))})
+    rows = compiled_once(_states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(_usable(ids))})
     return {state.progression_id: state for state in map(_state, rows)}
 
 

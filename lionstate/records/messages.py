@@ -17,11 +17,13 @@ from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Deferred
 from lionstate.errors import InvalidInputError
+from lionstate.records.schemas import merged, row_schema
 from lionstate.records.values import check_text, encoded_json, finite_number
 from lionstate.schema.conversation import message_types, messages
 from lionstate.schema.types import RawJson, decode_json
 
 __all__ = [
+    "MESSAGE_SCHEMA",
     "MessageRow",
     "checked_message",
     "decoded_by_id",
@@ -39,6 +41,13 @@ _PAGE = 500
 _MOST_SIZE = 8 * 1024 * 1024
 _TEXTS = ("sender", "recipient", "channel")
 _OTHERS = ("id", "created_at", "embedding", *_TEXTS, "role", "lion_class")
+
+
+_NEEDED = ("id", "created_at", "role", "content")
+MESSAGE_SCHEMA = merged(
+    row_schema(messages, (*_TEXTS, "node_metadata", "embedding"), _NEEDED),
+    {"properties": {"content": {"not": {"type": "null"}}, "role": {"minLength": 1}}},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
         return msg
     if not isinstance(msg, Mapping):
         raise InvalidInputError(f"a message must be a mapping, not {type(msg).__name__}")
-    missing = [name for name in ("id", "created_at", "role", "content") if name not in msg]
+    missing = [name for name in _NEEDED if name not in msg]
     if missing:
         raise InvalidInputError(f"the message needs {', '.join(missing)}")
     content, role = msg["content"], msg["role"]

@@ -1,4 +1,4 @@
-"""`/openapi.json`, generated from the operations table: types and docstrings, nothing by hand."""
+"""`/openapi.json`, generated from the operations table: types, bounds and docstrings, nothing by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from lionstate import __version__, wire
+from lionstate.errors import ERROR_CODES
 
 from .contracts import OperationLike
 
@@ -19,9 +20,21 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_PROBLEM = {
-    "description": "A problem document (RFC 9457).",
-    "content": {"application/problem+json": {"schema": _ref("Problem")}},
+_ALWAYS = {
+    400: "The request is not acceptable; nothing was changed.",
+    401: "The caller is not served here.",
+    409: "The request contradicts what the store holds.",
+    413: "The body is too large.",
+    500: "The database or the daemon failed.",
+    503: "Too much waits, or the database cannot be used now; nothing was changed.",
+    504: "The deadline passed; nothing was changed.",
+}
+_MISSING = {404: "The row does not exist; nothing was changed."}
+_DEADLINE = {
+    "name": "Lionstate-Deadline-Ms",
+    "in": "header",
+    "description": "Milliseconds after which a call that was not started is given up.",
+    "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
 }
 _PROBLEM_SCHEMA = {
     "type": "object",
@@ -29,11 +42,11 @@ _PROBLEM_SCHEMA = {
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
-        "status": {"type": "integer"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": {"type": "string"},
-        "code": {"type": "string"},
+        "code": {"enum": sorted(ERROR_CODES)},
         "reason": {"type": "string"},
-        "retry_after_seconds": {"type": "number"},
+        "retry_after_seconds": {"type": "number", "minimum": 0},
         "request_id": {"type": "string"},
         "outcome": {"enum": ["not_written", "unknown"]},
     },
@@ -42,12 +55,14 @@ _PROBLEM_SCHEMA = {
 _BATCH_REQUEST = {
     "type": "object",
     "required": ["operations"],
+    "additionalProperties": False,
     "properties": {
         "operations": {
             "type": "array",
             "items": {
                 "type": "object",
                 "required": ["operation"],
+                "additionalProperties": False,
                 "properties": {
                     "operation": {"type": "string"},
                     "params": {"type": "object", "default": {}},
@@ -76,6 +91,8 @@ _BATCH_RESPONSE = {
         }
     },
 }
+_PAGES = ("/v1/progressions/{id}/items", "list_progression_items")
+_SHORT = {"after_ordinal": "after", "before_ordinal": "before"}
 _SCHEMAS = {
     "Problem": _PROBLEM_SCHEMA,
     "BatchRequest": _BATCH_REQUEST,
@@ -90,6 +107,8 @@ def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> d
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = list(found)
     params, results = schemas[: len(codecs)], schemas[len(codecs) :]
+    for operation, codec in table.values():
+        _specify(components[codec.params_type.__name__], operation.schemas)
     paths: dict[str, Any] = {
         f"/v1/ops/{name}": {"post": _operation(name, operation, params[index], results[index])}
         for index, (name, (operation, _)) in enumerate(table.items())
@@ -98,9 +117,14 @@ def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> d
         "post": {
             "operationId": "batch",
             "summary": "Run operations in order; atomic makes them one transaction.",
-            **_exchange(_ref("BatchRequest"), _ref("BatchResponse")),
+            **_exchange(_ref("BatchRequest"), _ref("BatchResponse"), {**_ALWAYS, **_MISSING}),
         }
     }
+    for path, name in (("/v1/progressions/{id}", "get_progression"), _PAGES):
+        if name in table:
+            operation, codec = table[name]
+            answer = results[list(table).index(name)]
+            paths[path] = {"get": _read(operation, components[codec.params_type.__name__], answer)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "lionstated", "version": __version__},
@@ -109,23 +133,59 @@ def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> d
     }
 
 
+def _specify(params: dict[str, Any], said: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put what the checks say of parameters in the place of what their types say."""
+    properties = params["properties"]
+    properties.update({name: schema for name, schema in said.items() if schema and name in properties})
+
+
+def _read(operation: OperationLike, params: Mapping[str, Any], result: Any) -> dict[str, Any]:
+    """One of the two reads whose parameters are a path and a query."""
+    progression = {"type": "string", "pattern": r"^[^/.\u0000][^/\u0000]*$"}
+    query = {_SHORT.get(name, name): schema for name, schema in params["properties"].items()}
+    del query["progression_id"]
+    # What is absent is null: a query has no form for it.
+    given = {name: next(iter(schema.get("anyOf", [schema]))) for name, schema in query.items()}
+    return {
+        "operationId": f"read_{operation.name}",
+        "summary": _text(operation).splitlines()[0],
+        "parameters": [
+            {"name": "id", "in": "path", "required": True, "schema": progression},
+            *({"name": name, "in": "query", "schema": schema} for name, schema in given.items()),
+            _DEADLINE,
+        ],
+        "responses": _responses(result, {status: text for status, text in _ALWAYS.items() if status != 413}),
+    }
+
+
+def _text(operation: OperationLike) -> str:
+    return inspect.getdoc(operation.script) or operation.name
+
+
 def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
-    text = inspect.getdoc(operation.script) or name
+    text = _text(operation)
+    refusals = {**_ALWAYS, **_MISSING} if operation.writes else _ALWAYS
     return {
         "operationId": name,
         "summary": text.splitlines()[0],
         "description": text,
         "x-writes": operation.writes,
         "x-idempotent": operation.idempotent,
-        **_exchange(params, result),
+        **_exchange(params, result, refusals),
     }
 
 
-def _exchange(params: Any, result: Any) -> dict[str, Any]:
+def _exchange(params: Any, result: Any, refusals: Mapping[int, str]) -> dict[str, Any]:
     return {
+        "parameters": [_DEADLINE],
         "requestBody": {"required": True, "content": {"application/json": {"schema": params}}},
-        "responses": {
-            "200": {"description": "Done.", "content": {"application/json": {"schema": result}}},
-            "default": _PROBLEM,
-        },
+        "responses": _responses(result, refusals),
+    }
+
+
+def _responses(result: Any, refusals: Mapping[int, str]) -> dict[str, Any]:
+    problem = {"application/problem+json": {"schema": _ref("Problem")}}
+    return {
+        "200": {"description": "Done.", "content": {"application/json": {"schema": result}}},
+        **{str(status): {"description": text, "content": problem} for status, text in sorted(refusals.items())},
     }
