@@ -89,9 +89,7 @@ def _sessions(p: str) -> list[Call]:
         call("create_invocation", {"id": f"{p}i", "skill": "s", "started_at": _NOW}),
         *_session(p, **given, **more),
         call("create_session", ended),
-        call(
-            "update_session", f"{p}s", name="renamed", num_turns=3, node_metadata=json.dumps({"a": {"b": 1}, "c": [1]})
-        ),
+        call("update_session", f"{p}s", name="renamed", num_turns=3, node_metadata='{"a": {"b": 1}, "c": [1]}'),
         call("merge_session_node_metadata", f"{p}s", {"a": {"b": None, "d": "ü"}}),
         call("set_session_user_label", f"{p}s", "  label "),
         call("set_session_provenance", f"{p}s", artifacts_path="/tmp/x", project_source="config_toml"),
@@ -181,9 +179,7 @@ def _engine_runs(p: str) -> list[Call]:
         call("create_invocation", {"id": f"{p}i", "skill": "s", "started_at": _NOW}),
         call("insert_engine_run", run_id=f"{p}r", session_id=f"{p}s", **run),
         call("insert_engine_run", run_id=f"{p}r2", **{**run, "started_at": _NOW + 1}),
-        call(
-            "set_engine_run_lineage", f"{p}r", invocation_id=f"{p}i", signal_session_id=None, parent_session_id=f"{p}s"
-        ),
+        call("set_engine_run_lineage", f"{p}r", **lineage),
         call("record_engine_run_outcome", f"{p}r", {"ok": True, "n": 1.5}),
         call("update_engine_run", f"{p}r", status="failed", ended_at=_NOW + 1, export_dir="/x", error="kaputt"),
     ]
