@@ -25,7 +25,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
-	bench-plots gate soak explore cov build check-wheel run demo clean ci
+	bench-plots gate soak fuzz explore cov build check-wheel run demo clean ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ gate: $(STAMP) ## ADR-0117 D6: an append at 100,000 items costs at most twice on
 
 soak: $(STAMP) ## the runs of minutes
 	$(call tier,soak,--timeout=0 -s)
+
+fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
+	$(PYTEST) tests/soak/test_fuzz.py --timeout=0 -s $(ARGS)
 
 explore: $(STAMP) ## random histories until one fails or the time is over
 	$(call tier,explore,--timeout=0 -s)

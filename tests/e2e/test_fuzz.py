@@ -1,0 +1,12 @@
+"""The published document against the real daemon; the long run is soak/test_fuzz.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.conftest import Daemons
+from tests.support.fuzz import fuzz
+
+
+def test_every_answer_is_one_that_the_document_names(daemons: Daemons, folder: Path) -> None:
+    fuzz(daemons, folder, cases=300, seed=1)
