@@ -54,7 +54,7 @@ class Stage:
         lock_seconds: From the lock to the last statement.
         mark: The store's token for "nobody else has committed", where it has one.
         transactions: Explicit transactions begun in this process so far.
-        text_read: The value had to be read and compared under the lock.
+        value_compared: The value had to be compared under the lock.
     """
 
     outcome: StageOutcome
@@ -65,7 +65,7 @@ class Stage:
     lock_seconds: float = 0.0
     mark: object | None = None
     transactions: int = 0
-    text_read: bool = False
+    value_compared: bool = False
 
 
 class StopReason(StrEnum):

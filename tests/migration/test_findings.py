@@ -241,7 +241,7 @@ async def test_own_appends_after_the_proof_are_compared_under_the_lock(backend: 
 
     step, staged, _ = await between(backend, append)
     (stage,) = staged.results("cutover")
-    assert (StageOutcome.CUT_OVER, 23, True) == (stage.outcome, stage.count, stage.text_read)
+    assert (StageOutcome.CUT_OVER, 23, True) == (stage.outcome, stage.count, stage.value_compared)
     assert (1, 0) == (step.cut_over, step.text_retries)
     await assert_cut_over(backend, [*IDS, "late-0", "late-1", "late-2"])
 
@@ -266,7 +266,7 @@ async def test_an_untouched_value_is_not_read_again(backend: Backend, state: Any
     staged.before = before
     await service.step(progression_id="p", **WHOLE)
     (stage,) = staged.results("cutover")
-    assert (StageOutcome.CUT_OVER, False) == (stage.outcome, stage.text_read)
+    assert (StageOutcome.CUT_OVER, False) == (stage.outcome, stage.value_compared)
     await assert_cut_over(backend, IDS)
 
 
