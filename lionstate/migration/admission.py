@@ -19,6 +19,7 @@ from lionstate.progression.storage_state import Locked, StorageState, insert_sta
 from lionstate.progression.strict import Verdict
 
 __all__ = [
+    "Finding",
     "Judged",
     "Since",
     "admit",
@@ -211,28 +212,36 @@ def write_block(
     return Stage(StageOutcome.BLOCKED, code=code)
 
 
-def block(
-    conn: Connection,
-    /,
-    judged: Judged,
-    code: BlockedCode,
-    *,
-    next_ordinal: int,
-    details: dict[str, Any],
-    actor: str,
-    now: float,
-) -> Stage:
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one snapshot showed to be wrong with a dual progression.
+
+    Attributes:
+        next_ordinal: The allocator in that snapshot.
+        details: Counts and digests, for the audit row.
+        in_rows: Value and allocator agree, so that it is the item rows that differ from both.
+        first_difference: The lowest ordinal at which a row was seen to be missing or another one; None: only rows
+            behind the allocator were seen to be too many.
+    """
+
+    judged: Judged
+    code: BlockedCode
+    next_ordinal: int
+    details: dict[str, Any]
+    in_rows: bool = False
+    first_difference: int | None = None
+
+
+def block(conn: Connection, /, finding: Finding, *, actor: str, now: float) -> Stage:
     """Block a dual progression for what one snapshot showed, proved again under the lock.
 
     The finding stands if the generation is the same, the value is the one that was judged or that with own appends
-    at its end, and the allocator has moved by just these.
+    at its end, the allocator has moved by just these, and rows that differed still do; else nothing is written.
 
-    Args:
-        next_ordinal: The allocator in that snapshot.
-
-    Cost: at most six statements, and the comparison of `appended_since`.
+    Cost: at most eight statements, and the comparison of `appended_since`.
     Contract: ADR-0117 D3; design decisions 2, 16.
     """
+    judged = finding.judged
     locked = lock_many(conn, [judged.progression_id]).get(judged.progression_id)
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
@@ -242,6 +251,18 @@ def block(
     if state.phase is not Phase.DUAL or state.generation != judged.generation:
         return Stage(StageOutcome.MOVED)
     since = appended_since(conn, locked, judged)
-    if since is None or state.next_ordinal != next_ordinal + len(since.ids):
+    if since is None or state.next_ordinal != finding.next_ordinal + len(since.ids):
         return Stage(StageOutcome.TEXT_CHANGED)
-    return write_block(conn, state, code, details=details, actor=actor, now=now)
+    if finding.in_rows and not _rows_differ(conn, state, finding):
+        return Stage(StageOutcome.UNPROVED)
+    return write_block(conn, state, finding.code, details=finding.details, actor=actor, now=now)
+
+
+def _rows_differ(conn: Connection, state: StorageState, finding: Finding) -> bool:
+    """Whether the row that was seen to differ still does, or one stands behind the allocator. Cost: two seeks."""
+    pid, first = state.progression_id, finding.first_difference
+    if first is not None:
+        expected = [(first, finding.judged.verdict.ids[first])]
+        if page(conn, pid, after=first - 1, before=first + 1, limit=1) != expected:
+            return True
+    return bool(page(conn, pid, after=state.next_ordinal - 1, limit=1))

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from lionstate.dialects import ParentValue, dialect_of
 from lionstate.engine.offload import run_pure
 from lionstate.errors import BlockedCode
-from lionstate.migration.admission import Judged, compare_value
+from lionstate.migration.admission import Finding, Judged, compare_value
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.progression.digest import Digest
 from lionstate.progression.items import PAGE_ROWS, count_items, page
@@ -147,6 +147,8 @@ class Proof:
         code: What is wrong; None when they are equal.
         count: Elements of the JSON value.
         source: Digest of them; None when the value may not be migrated.
+        in_rows: Value and allocator agree, so that ``code`` is about the item rows.
+        first_difference: The lowest ordinal at which a row differs from the value; None when none was seen to.
     """
 
     judged: Judged
@@ -157,6 +159,12 @@ class Proof:
     source: Digest | None
     items: Digest
     first_difference: int | None
+    in_rows: bool = False
+
+    def finding(self, code: BlockedCode) -> Finding:
+        """What must be proved again under the lock to block for ``code``."""
+        next_ordinal = self.state.next_ordinal
+        return Finding(self.judged, code, next_ordinal, self.details, self.in_rows, self.first_difference)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -272,13 +280,14 @@ class Prover:
             json_digest=source.hexdigest(),
             items_digest=walk.digest.hexdigest(),
         )
+        in_rows = code is not None and verdict.count == state.next_ordinal
         if code is None and await run_pure(decode_again, value, size_of(value)) != verdict.ids:
             # The two decoders disagree, so one of them is wrong: what it read must not become the authority.
             code = BlockedCode.DIGEST_MISMATCH
         first = walk.first_difference
         if first is None and verdict.count != walk.next:
             first = min(verdict.count, walk.next)
-        return Proof(judged, facts, state, code, verdict.count, source, walk.digest.copy(), first)
+        return Proof(judged, facts, state, code, verdict.count, source, walk.digest.copy(), first, in_rows)
 
     async def _read_rows(
         self, walk: _Walk, progression_id: str, state: StorageState, ids: Sequence[str], give_up: float | None

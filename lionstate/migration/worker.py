@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import BackendBusyError, BlockedCode, HeldReason
-from lionstate.migration.admission import Judged, admit, block
+from lionstate.migration.admission import Finding, admit, block
 from lionstate.migration.backfill import copy_chunk, remove_deleted_chunk, remove_shadow_chunk
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, allowed_seconds, cut_chunk
 from lionstate.migration.control import Controls
@@ -267,23 +267,20 @@ class Worker:
             if code is None and verdict.count == state.next_ordinal:
                 self._memory.sources.keep(progression_id, generation, verdict.ids)
                 return verdict.ids
-            stage = await self._block(judged, code or BlockedCode.FOREIGN_WRITE, state, {"json_count": verdict.count})
+            code = code or BlockedCode.FOREIGN_WRITE
+            stage = await self._block(Finding(judged, code, state.next_ordinal, {"json_count": verdict.count}))
             if stage.outcome is not StageOutcome.TEXT_CHANGED:
                 return self._common(stage, progression_id) or Turn.AGAIN
             self.tally.text_retries += 1
         return self._left()
 
-    async def _block(self, judged: Judged, code: BlockedCode, state: StorageState, details: dict[str, Any]) -> Stage:
-        script = bound(
-            block,
-            judged,
-            code,
-            next_ordinal=state.next_ordinal,
-            details=details,
-            actor=self._actor,
-            now=time.time(),
-        )
-        stage: Stage = await self.stage("block", judged.progression_id, script)
+    async def _block(self, finding: Finding) -> Stage:
+        progression_id = finding.judged.progression_id
+        script = bound(block, finding, actor=self._actor, now=time.time())
+        stage: Stage = await self.stage("block", progression_id, script)
+        if stage.outcome is StageOutcome.UNPROVED:
+            # The rows that are remembered are not those that are there.
+            self._memory.prover.forget(progression_id)
         return stage
 
     async def _finish(self, state: StorageState) -> Turn | StopReason:
@@ -315,14 +312,17 @@ class Worker:
                 return Turn.LEAVE
             if stage.outcome is StageOutcome.MISSED:
                 return self._left()
-            if stage.outcome is not StageOutcome.TEXT_CHANGED:
+            if stage.outcome is StageOutcome.UNPROVED:
+                self.tally.lost_races += 1
+            elif stage.outcome is StageOutcome.TEXT_CHANGED:
+                self.tally.text_retries += 1
+            else:
                 return self._common(stage, pid) or Turn.LEAVE
-            self.tally.text_retries += 1
         return self._left()
 
     async def _conclude(self, state: StorageState, proof: Proof) -> Stage:
         if proof.code is not None:
-            return await self._block(proof.judged, proof.code, proof.state, proof.details)
+            return await self._block(proof.finding(proof.code))
         allowed = allowed_seconds(proof.count, self._controls.verify_seconds)
         estimate = await self._estimate(proof, allowed)
         stage = await self._cut_over(proof, estimate <= allowed)
