@@ -242,7 +242,7 @@ TAMPER = {
 
 
 async def between(
-    backend: Backend, act: Callable[[int], Awaitable[None]], stage: str = "cutover"
+    backend: Backend, act: Callable[[int], Awaitable[None]], stage: str = "cutover", accept: bool = False
 ) -> tuple[MigrationStep, Staged, ProgressionMigrationService]:
     """Do something before each transaction of a stage, usually the cutover; it is told how many came before."""
     staged = Staged(backend)
@@ -255,5 +255,5 @@ async def between(
             await act(calls - 1)
 
     staged.before = before
-    service = ProgressionMigrationService(staged)
+    service = ProgressionMigrationService(staged, accept_foreign_writers=accept)
     return await service.step(**WHOLE), staged, service
