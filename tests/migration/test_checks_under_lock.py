@@ -7,7 +7,7 @@ from typing import Any
 
 from lionstate.migration.report import StageOutcome
 from tests.support.backends import Backend
-from tests.support.migration import IDS, assert_cut_over, between, copied, make_ids, state_of
+from tests.support.migration import IDS, assert_cut_over, between, copied, make_ids, service_of, state_of
 
 
 async def test_a_cutover_waits_for_a_cursor_that_was_set_back(backend: Backend) -> None:
@@ -55,3 +55,37 @@ async def test_a_chunk_of_a_replaced_value_is_not_copied(backend: Backend, state
     assert [StageOutcome.MOVED, StageOutcome.COPIED] == outcomes
     assert (1, len(others), {}) == (step.lost_races, step.items, step.blocked)
     await assert_cut_over(backend, others)
+
+
+async def test_a_block_of_another_generation_is_not_written(backend: Backend, state: Any) -> None:
+    """Decision 4: the finding was about what a replacement has removed, although the value reads the same."""
+    await copied(backend)
+    await backend.execute("DELETE FROM progression_items WHERE ordinal = 7")
+
+    async def replace(before: int) -> None:
+        if before == 0:
+            await state.set_progression("p", IDS)
+
+    step, staged, _ = await between(backend, replace, stage="block")
+    assert [StageOutcome.MOVED] == [result.outcome for result in staged.results("block")]
+    assert ({}, 1) == (step.blocked, step.cut_over)
+    await assert_cut_over(backend, IDS)
+
+
+async def test_an_admission_of_another_generation_is_not_written(backend: Backend, state: Any) -> None:
+    """Decision 4: a state row that came, or went through a rollback, since the value was read."""
+    await backend.put_progression("p", json.dumps(IDS))
+
+    async def admit_first(before: int) -> None:
+        if before == 0:
+            await service_of(backend).step(progression_id="p", max_items=3, max_seconds=60)
+            await service_of(backend).rollback("p")
+            await service_of(backend).release("p")
+            await backend.execute("DELETE FROM progression_items")
+            await backend.execute("UPDATE progression_storage_state SET shadow_rows = 0")
+
+    step, staged, _ = await between(backend, admit_first, stage="admit")
+    outcomes = [result.outcome for result in staged.results("admit")]
+    assert [StageOutcome.MOVED, StageOutcome.ADMITTED] == outcomes
+    assert ({}, 1) == (step.blocked, step.cut_over)
+    await assert_cut_over(backend, IDS)

@@ -215,7 +215,7 @@ IDS = make_ids(20)
 async def copied(backend: Backend, ids: list[str] = IDS) -> None:
     """A dual progression whose prefix is copied and which waits for its cutover."""
     await backend.put_progression("p", json.dumps(ids))
-    step = await service_of(backend).step(max_items=len(ids) - 1)
+    step = await service_of(backend).step(max_items=len(ids) - 1, max_seconds=60)
     assert len(ids) - 1 == step.items
     staged = Staged(backend)
 
