@@ -41,9 +41,9 @@ class Target:
             BackendUnavailableError: The store is a file that does not exist; a command never creates one.
             OwnershipConflictError: A daemon owns the store and does not answer beside it.
         """
-        if self.daemon is not None:
+        if self.daemon:
             return self.daemon if "://" in self.daemon or self.daemon.startswith("unix:") else f"unix:{self.daemon}"
-        if self.url is None:
+        if not self.url:
             raise InvalidInputError(
                 "no store given: pass --url STORE or --daemon ADDRESS (or set LIONSTATE_DATABASE__URL)"
             )

@@ -167,6 +167,13 @@ def test_usage_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     shell = Shell([], capsys, monkeypatch)
     for verb in VERBS:
         assert "no store given" in shell(verb, code=2)
+    for where in (["--url", ""], ["--url", " "], ["--daemon", ""], ["--url", "", "--daemon", ""]):
+        shell.where = where
+        assert "no store given" in shell("status", code=2)
+    shell.where = []
+    monkeypatch.setenv("LIONSTATE_DATABASE__URL", "")
+    assert "no store given" in shell("status", code=2)
+    monkeypatch.delenv("LIONSTATE_DATABASE__URL")
     shell.where = ["--url", str(folder / "x.db")]
     assert "there is no store at" in shell("status", code=4)
     assert "--enable or --disable" in shell("compat-read p", code=2)

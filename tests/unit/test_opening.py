@@ -76,6 +76,15 @@ def test_what_cannot_be_opened_is_refused_by_name(target: str) -> None:
         StoreURL.of(target)
 
 
+@pytest.mark.parametrize("target", ["", "  "])
+def test_an_empty_text_names_no_store(target: str) -> None:
+    """Design §8: there is no default store, and an empty path would be the current folder."""
+    with pytest.raises(InvalidInputError, match="no store given"):
+        StateDB(target)
+    with pytest.raises(InvalidInputError, match="no store given"):
+        StateDB(url=target)
+
+
 def test_a_path_may_look_like_a_query(tmp_path: Path) -> None:
     path = tmp_path / "what?mode=ro#1 %41.db"
     assert path == StoreURL.of(path).path
