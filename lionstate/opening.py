@@ -99,6 +99,8 @@ class Parts:
         if self.writer is not None and self.reader is not None:
             await self._apply_schema(self.writer, self.reader, lionagi_compatible)
             await self._record_normalized(self.writer, self.reader, normalized)
+        if self.file is not None:
+            self.file.opened()
 
     async def _open_sqlite(self, own: bool, vfs: str | None) -> None:
         file = SqliteFile(self.url.path, self.settings)
@@ -107,6 +109,7 @@ class Parts:
         path, module = file.path, file.module
         if path is not None:
             absent = await self._inspect_unopened(path, file, vfs)
+            file.take(own=own)
             prepare, outdated = (put_empty_own_tables, OWN_TABLES_APPEARED) if absent else (None, None)
             self.reader = SqliteReader(path, module, self.settings, vfs=vfs, prepare=prepare, outdated=outdated)
         if not self.settings.readonly:
@@ -131,7 +134,7 @@ class Parts:
         if 0 < size < _SMALLEST_DATABASE_BYTES:
             # SQLite would take a few bytes of something else for a new file and write over them.
             raise UnrecognizedStoreError("the file is no database")
-        look = dataclasses.replace(self.settings, readonly=True, readers=1)
+        look = dataclasses.replace(self.settings, readonly=True, tidy=True, readers=1)
         looking = SqliteReader(path, file.module, look, vfs=vfs)
         try:
             kind = await looking.run(inspect_store)
