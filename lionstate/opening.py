@@ -36,7 +36,11 @@ from lionstate.schema import (
     schema_complete,
 )
 from lionstate.schema.opening import StoreKind
-from lionstate.schema.readonly import OWN_TABLES_APPEARED, put_empty_own_tables
+from lionstate.schema.readonly import (
+    OWN_TABLES_APPEARED,
+    put_empty_own_tables,
+    put_empty_own_tables_on_postgresql,
+)
 
 __all__ = ["Parts", "require_asyncio"]
 
@@ -91,8 +95,10 @@ class Parts:
             raise InvalidInputError("normalized is recorded in the store, which is opened read-only")
         if self.url.dialect == "sqlite":
             await self._open_sqlite(own, vfs)
-        elif own or readonly:
-            raise InvalidInputError("only a SQLite file can be owned or opened read-only")
+        elif own:
+            raise InvalidInputError("only a SQLite file can be owned")
+        elif readonly:
+            await self._read_postgresql()
         else:
             self.writer = PostgresqlWriter(self.url, self.settings, self.observer)
             self.reader = PostgresqlReader(self.url, self.settings)
@@ -121,6 +127,15 @@ class Parts:
                 raise BackendUnavailableError(f"the store file cannot be opened: {error}") from error
             if path is None:
                 self.reader = MemoryReader(writer)
+
+    async def _read_postgresql(self) -> None:
+        reader = PostgresqlReader(self.url, self.settings)
+        self.reader = reader
+        if await reader.run(inspect_store) is StoreKind.NEW:
+            raise UnrecognizedStoreError("the database holds no store, and a read-only open makes none")
+        if not await reader.run(own_tables_exist):
+            await reader.close()
+            self.reader = PostgresqlReader(self.url, self.settings, prepare=put_empty_own_tables_on_postgresql)
 
     async def _inspect_unopened(self, path: Path, file: SqliteFile, vfs: str | None) -> bool:
         """Refuse a newer or foreign store through a read-only connection, before any pragma could change it.

@@ -68,7 +68,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
     sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
     return MigrationStatus(
         phases=dict(phases),
-        remaining_items=int(remaining or 0),
+        remaining_items=None if phases["json"] else int(remaining or 0),
+        admitted_items=int(remaining or 0),
         oldest_updated_at=oldest,
         blocked=dict(blocked),
         held=dict(held),
