@@ -17,10 +17,10 @@ import anyio
 import pytest
 
 from lionstate.errors import BackendUnavailableError, OwnershipConflictError, SchemaTooNewError
-from lionstated.__main__ import main
 from lionstated.api.access import peer_policy
 from lionstated.api.problems import HttpProblem
 from lionstated.api.server import Connection, Peer
+from lionstated.command import main
 from lionstated.metrics import Metrics
 from lionstated.notify import Notifier
 from lionstated.process import Daemon, Parts
@@ -245,12 +245,12 @@ def test_the_command(arguments: list[str], code: int, said: str, capsys: pytest.
 def test_a_real_process_ends_on_signals(folder: Path) -> None:
     program = (
         "import sys, anyio\n"
-        "from lionstated.__main__ import Assembly, _exit, main\n"
+        "from lionstated.command import Assembly, leave, main\n"
         "from tests.daemon.fakes import FakeStore, OPERATIONS, factory\n"
         "store = FakeStore()\n"
         "if sys.argv.pop(1) == 'hang':\n"
         "    store.close = anyio.sleep_forever\n"
-        "_exit(main(assemble=lambda: Assembly(OPERATIONS, factory(store))))\n"
+        "leave(main(assemble=lambda: Assembly(OPERATIONS, factory(store))))\n"
     )
     flags = ["--database-url", str(folder / "s.db"), "--listen-socket", str(folder / "p.sock")]
     flags += ["--listen-ops", "127.0.0.1:0"]

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from lionstate import StateClient
-from lionstate.cli.main import main
+from lionstate.cli.commands import main
 from tests.demo.processes import DaemonProcess
 from tests.e2e.conftest import LIONSTATE, Daemons, clean_environment, lionstate
 from tests.e2e.test_refused_starts import contents
@@ -48,10 +48,9 @@ class Shell:
         """Run one verb; its output."""
         self._monkeypatch.setattr(sys, "argv", ["lionstate", "progression-migrate", *line.split(), *self.where])
         self._monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as ended:
-            main()
+        ended = main()
         out, err = self._capsys.readouterr()
-        assert code == (ended.value.code or 0), (line, out, err)
+        assert code == ended, (line, out, err)
         if code in (2, 3, 4, 9, 10):
             assert out == ""
             assert len(err.strip().splitlines()) == 1, err
@@ -319,7 +318,7 @@ def test_ctrl_c(folder: Path, daemons: Daemons, verb: str) -> None:
     foreign.close()
     if verb == "status":
         os.kill(daemon.process.pid, signal.SIGCONT)
-    assert (130, b"", b"") == (process.returncode, out, err)
+    assert (130, b"", b"lionstate: interrupted\n") == (process.returncode, out, err)
     assert took < 2.5
 
 
