@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 
@@ -19,7 +19,7 @@ from . import logs
 from .api import check_listeners
 from .assembly import Assembly, assemble
 from .process import serve
-from .settings import Settings, effective_text, flag_names, load_settings
+from .settings import Settings, description_of, effective_text, flag_names, is_switch, load_settings
 
 __all__ = ["leave", "main", "run_and_leave"]
 
@@ -27,13 +27,23 @@ _EXIT_INTERNAL = 1
 _EXIT_INTERRUPTED = 130
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line instead of a usage of thirty."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lionstated", description="The daemon that owns a lionstate store.")
+    parser = _Parser(prog="lionstated", description="The daemon that owns a lionstate store.")
     parser.add_argument("--config", metavar="FILE", help="settings in TOML")
     parser.add_argument("--check-config", action="store_true", help="print the settings in force and exit")
     parser.add_argument("--version", action="version", version=f"lionstated {__version__}")
     for flag, key in flag_names().items():
-        parser.add_argument(f"--{flag}", dest=key, metavar="VALUE", nargs="?", const="true", help=f"sets {key}")
+        # A switch may stand alone; a store named "true" must not come of a value that was forgotten.
+        alone: dict[str, Any] = {"nargs": "?", "const": "true"} if is_switch(key) else {}
+        parser.add_argument(
+            f"--{flag}", dest=key, metavar="VALUE", help=description_of(key).replace("%", "%%"), **alone
+        )
     return parser
 
 

@@ -52,7 +52,12 @@ _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
 
 def _show(error: Any) -> None:
-    error.show()
+    """What is wrong, in one line; the whole help where no command was given at all."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    where = error.ctx.command_path if error.ctx is not None else "lionstate"
+    typer.echo(f"error: {error.format_message()} (see {where} --help)", err=True)
 
 
 def main() -> int:

@@ -242,6 +242,26 @@ def test_the_command(arguments: list[str], code: int, said: str, capsys: pytest.
         assert len(captured.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--database-url"], "--database-url: expected one argument"),
+        (["--listen-ops", "--database-url", "x.db"], "--listen-ops: expected one argument"),
+        (["bogus"], "unrecognized arguments: bogus"),
+        (["--databse-url", "x.db"], "unrecognized arguments: --databse-url"),
+    ],
+)
+def test_flags_that_are_none(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A forgotten value must not become a store named "true"."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--check-config", *arguments])
+    out, err = capsys.readouterr()
+    assert (2, "", 1) == (ended.value.code, out, len(err.splitlines()))
+    assert said in err
+    assert main(["--check-config", "--maintenance-enabled", "--database-exclusive"]) == 0
+    assert "enabled = true" in capsys.readouterr().out
+
+
 def test_a_real_process_ends_on_signals(folder: Path) -> None:
     program = (
         "import sys, anyio\n"
