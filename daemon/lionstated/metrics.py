@@ -183,7 +183,7 @@ class Metrics:
         """Set the gauges of phases, remaining items, blocked and held."""
         for phase in _PHASES:
             self.progressions.labels(phase).set(status.phases.get(phase, 0))
-        self.remaining_items.set(status.admitted_items)
+        self.remaining_items.set(status.remaining_admitted_items)
         for code in BlockedCode:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
         for reason in HeldReason:

@@ -63,7 +63,17 @@ def _pause_line(found: MigrationStatus) -> str:
 def _remaining(found: MigrationStatus) -> str:
     if found.remaining_items is not None:
         return str(found.remaining_items)
-    return f"{_UNMEASURED}; {found.admitted_items} in progressions that were admitted"
+    return f"{_UNMEASURED}; {found.remaining_admitted_items} in progressions that were admitted"
+
+
+def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
+    """What is seen of other programs that write this store, and whether cutover waits for them."""
+    consequence = "accepted" if found.accept_foreign_writers else "cutover waits"
+    if found.foreign_sessions:
+        yield f"another program seems to write {found.foreign_sessions} sessions of this store: {consequence}"
+    if found.foreign_sighted_at is not None:
+        seen = _ago(found.foreign_sighted_at)
+        yield f"another program wrote a progression in dual (found {seen}): {consequence}"
 
 
 def status(found: MigrationStatus, *, as_json: bool) -> None:
@@ -83,6 +93,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
+    for line in _foreign_lines(found):
+        console.print(line, highlight=False)
     if found.compat_read_everywhere:
         console.print("compat read is on for every progression")
     if found.hottest:
@@ -113,7 +125,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "steps": len(found),
         "phases": dict(after.phases),
         "remaining_items": after.remaining_items,
-        "admitted_items": after.admitted_items,
+        "remaining_admitted_items": after.remaining_admitted_items,
     }
     if as_json:
         _print_json(summary)
