@@ -62,7 +62,7 @@ hostile = st.one_of(
 
 @functools.cache
 def _document() -> dict[str, Any]:
-    return openapi_document({name: (entry, wire.Codec.of(entry.script)) for name, entry in OPERATIONS.items()})
+    return openapi_document({name: (entry, wire.Codec.of(entry.script)) for name, entry in OPERATIONS.items()}, {})
 
 
 def schema_of_params(name: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""`/openapi.json`, generated from the operations table: types, bounds and docstrings, nothing by hand."""
+"""`/openapi.json`, generated from the tables of operations and verbs: types, bounds, docstrings."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from lionstate import __version__, wire
 from lionstate.errors import ERROR_CODES
 
-from .contracts import OperationLike
+from .contracts import GENERATION_HEADER, QUERY_NAMES, READS, OperationLike, Verb
 
 __all__ = ["openapi_document"]
 
@@ -20,7 +20,7 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_ALWAYS = {
+_READING = {
     400: "The request is not acceptable; nothing was changed.",
     401: "The caller is not served here.",
     409: "The request contradicts what the store holds.",
@@ -29,12 +29,17 @@ _ALWAYS = {
     503: "Too much waits, or the database cannot be used now; nothing was changed.",
     504: "The deadline passed; nothing was changed.",
 }
-_MISSING = {404: "The row does not exist; nothing was changed."}
-_DEADLINE = {
-    "name": "Lionstate-Deadline-Ms",
-    "in": "header",
-    "description": "Milliseconds after which a call that was not started is given up.",
-    "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+_WRITING = {**_READING, 404: "The row does not exist; nothing was changed."}
+_SEGMENT = {"type": "string", "pattern": r"^[^/.\u0000][^/\u0000]*$"}
+_DEADLINES = {
+    "parameters": [
+        {
+            "name": "Lionstate-Deadline-Ms",
+            "in": "header",
+            "description": "Milliseconds after which a call that was not started is given up.",
+            "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+        }
+    ]
 }
 _PROBLEM_SCHEMA = {
     "type": "object",
@@ -91,8 +96,6 @@ _BATCH_RESPONSE = {
         }
     },
 }
-_PAGES = ("/v1/progressions/{id}/items", "list_progression_items")
-_SHORT = {"after_ordinal": "after", "before_ordinal": "before"}
 _SCHEMAS = {
     "Problem": _PROBLEM_SCHEMA,
     "BatchRequest": _BATCH_REQUEST,
@@ -100,36 +103,110 @@ _SCHEMAS = {
 }
 
 
-def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> dict[str, Any]:
-    """Describe every operation and the batch route as OpenAPI 3.1."""
-    codecs = [codec for _, codec in table.values()]
+_GENERATION = {
+    "description": "Changes when the progression is replaced, not when it grows; null while it has none.",
+    "schema": {"type": ["integer", "null"]},
+}
+_SHORT = {full: short for short, full in QUERY_NAMES.items()}
+_PROBES = {
+    "/metrics": ("Every metric, in Prometheus' text format.", "text/plain", {"type": "string"}),
+    "/livez": ("Whether the writer answers; 503 when it does not.", "application/json", {"type": "object"}),
+    "/readyz": ("Whether requests are served; 503 when they are not.", "application/json", {"type": "object"}),
+}
+_OPS_LISTENER = [{"url": "http://127.0.0.1:9464", "description": "listen.ops"}]
+
+
+def openapi_document(
+    table: Mapping[str, tuple[OperationLike, wire.Codec]], verbs: Mapping[str, tuple[Verb, wire.Codec]]
+) -> dict[str, Any]:
+    """Describe every route of the daemon as OpenAPI 3.1."""
+    codecs = [codec for _, codec in (*table.values(), *verbs.values())]
     types = [codec.params_type for codec in codecs] + [codec.result_type for codec in codecs]
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = list(found)
-    params, results = schemas[: len(codecs)], schemas[len(codecs) :]
     for operation, codec in table.values():
         _specify(components[codec.params_type.__name__], operation.schemas)
+    forms = dict(zip(map(id, codecs), zip(schemas, schemas[len(codecs) :], strict=False), strict=True))
+
+    def query(codec: wire.Codec) -> list[dict[str, Any]]:
+        # What a route with a body takes as one object, a GET takes name by name.
+        form = components[str(forms[id(codec)][0]["$ref"]).rpartition("/")[2]]
+        required = form.get("required", ())
+        return [
+            {"name": name, "in": "query", "required": name in required, "schema": _without_null(schema)}
+            for name, schema in form["properties"].items()
+        ]
+
     paths: dict[str, Any] = {
-        f"/v1/ops/{name}": {"post": _operation(name, operation, params[index], results[index])}
-        for index, (name, (operation, _)) in enumerate(table.items())
+        f"/v1/ops/{name}": {**_DEADLINES, "post": _operation(name, operation, *forms[id(codec)])}
+        for name, (operation, codec) in table.items()
     }
+    for path, name in READS.items():
+        if name in table:
+            operation, codec = table[name]
+            answer = _answer(forms[id(codec)][1], _READING, {GENERATION_HEADER: _GENERATION})
+            paths[path] = {
+                **_DEADLINES,
+                "get": _described(
+                    f"read {name}", operation.script, parameters=[*map(_in_path, query(codec))], **answer
+                ),
+            }
+    for name, (verb, codec) in verbs.items():
+        form = {"parameters": query(codec)} if verb.method == "GET" else _body(forms[id(codec)][0])
+        described = _described(f"migration {name}", verb.call, **form, **_answer(forms[id(codec)][1], _WRITING))
+        paths[f"/v1/migration/{name}"] = {verb.method.lower(): described}
+    for path, (text, kind, schema) in _PROBES.items():
+        content = {"200": {"description": text, "content": {kind: {"schema": schema}}}}
+        probe = {"operationId": path.strip("/"), "summary": text, "responses": content}
+        paths[path] = {"get": probe, "servers": _OPS_LISTENER}
     paths["/v1/batch"] = {
+        **_DEADLINES,
         "post": {
             "operationId": "batch",
             "summary": "Run operations in order; atomic makes them one transaction.",
-            **_exchange(_ref("BatchRequest"), _ref("BatchResponse"), {**_ALWAYS, **_MISSING}),
-        }
+            **_body(_ref("BatchRequest")),
+            **_answer(_ref("BatchResponse"), _WRITING),
+        },
     }
-    for path, name in (("/v1/progressions/{id}", "get_progression"), _PAGES):
-        if name in table:
-            operation, codec = table[name]
-            answer = results[list(table).index(name)]
-            paths[path] = {"get": _read(operation, components[codec.params_type.__name__], answer)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "lionstated", "version": __version__},
         "paths": paths,
         "components": {"schemas": {**components, **_SCHEMAS}},
+    }
+
+
+def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
+    marks = {"x-writes": operation.writes, "x-idempotent": operation.idempotent}
+    answer = _answer(result, _WRITING if operation.writes else _READING)
+    return _described(name, operation.script, **marks, **_body(params), **answer)
+
+
+def _described(name: str, call: Callable[..., Any], **rest: Any) -> dict[str, Any]:
+    text = inspect.getdoc(call) or name
+    return {"operationId": name.replace(" ", "_"), "summary": text.splitlines()[0], "description": text, **rest}
+
+
+def _in_path(parameter: dict[str, Any]) -> dict[str, Any]:
+    """A parameter of one of the reads: the progression is part of the path, and some names are shorter there."""
+    name = parameter["name"]
+    if name == "progression_id":
+        return {**parameter, "name": "id", "in": "path", "schema": _SEGMENT}
+    return {**parameter, "name": _SHORT.get(name, name)}
+
+
+def _body(params: Any) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": params}}}}
+
+
+def _answer(result: Any, refusals: Mapping[int, str], headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    problem = {"application/problem+json": {"schema": _ref("Problem")}}
+    done = {"description": "Done.", "content": {"application/json": {"schema": result}}}
+    return {
+        "responses": {
+            "200": {**done, "headers": headers} if headers else done,
+            **{str(status): {"description": text, "content": problem} for status, text in sorted(refusals.items())},
+        }
     }
 
 
@@ -139,53 +216,7 @@ def _specify(params: dict[str, Any], said: Mapping[str, Mapping[str, Any]]) -> N
     properties.update({name: schema for name, schema in said.items() if schema and name in properties})
 
 
-def _read(operation: OperationLike, params: Mapping[str, Any], result: Any) -> dict[str, Any]:
-    """One of the two reads whose parameters are a path and a query."""
-    progression = {"type": "string", "pattern": r"^[^/.\u0000][^/\u0000]*$"}
-    query = {_SHORT.get(name, name): schema for name, schema in params["properties"].items()}
-    del query["progression_id"]
-    # What is absent is null: a query has no form for it.
-    given = {name: next(iter(schema.get("anyOf", [schema]))) for name, schema in query.items()}
-    return {
-        "operationId": f"read_{operation.name}",
-        "summary": _text(operation).splitlines()[0],
-        "parameters": [
-            {"name": "id", "in": "path", "required": True, "schema": progression},
-            *({"name": name, "in": "query", "schema": schema} for name, schema in given.items()),
-            _DEADLINE,
-        ],
-        "responses": _responses(result, {status: text for status, text in _ALWAYS.items() if status != 413}),
-    }
-
-
-def _text(operation: OperationLike) -> str:
-    return inspect.getdoc(operation.script) or operation.name
-
-
-def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
-    text = _text(operation)
-    refusals = {**_ALWAYS, **_MISSING} if operation.writes else _ALWAYS
-    return {
-        "operationId": name,
-        "summary": text.splitlines()[0],
-        "description": text,
-        "x-writes": operation.writes,
-        "x-idempotent": operation.idempotent,
-        **_exchange(params, result, refusals),
-    }
-
-
-def _exchange(params: Any, result: Any, refusals: Mapping[int, str]) -> dict[str, Any]:
-    return {
-        "parameters": [_DEADLINE],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": params}}},
-        "responses": _responses(result, refusals),
-    }
-
-
-def _responses(result: Any, refusals: Mapping[int, str]) -> dict[str, Any]:
-    problem = {"application/problem+json": {"schema": _ref("Problem")}}
-    return {
-        "200": {"description": "Done.", "content": {"application/json": {"schema": result}}},
-        **{str(status): {"description": text, "content": problem} for status, text in sorted(refusals.items())},
-    }
+def _without_null(schema: Any) -> Any:
+    """What a query can carry: it has no form for null, which is what an absent parameter means."""
+    kept = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return kept[0] if len(kept) == 1 else schema
