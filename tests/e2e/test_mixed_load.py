@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import Daemons
 from tests.support.mixed_load import mixed_load
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 async def test_nothing_acknowledged_is_lost_and_nobody_starves(daemons: Daemons, folder: Path) -> None:

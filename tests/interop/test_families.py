@@ -17,6 +17,8 @@ from tests.interop.families import FAMILIES, Call
 
 pytestmark = [
     pytest.mark.anyio,
+    # The first one may have to make LionAGI's environment.
+    pytest.mark.timeout(600),
     # Both packages say so of a status without a reason.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

@@ -25,6 +25,8 @@ from tests.support.postgres import PostgresServer
 from tests.support.seeds import reseed, rows_of_all_tables
 from tests.support.strategies import KNOWN, as_json, calls, schema_of_params
 
+pytestmark = pytest.mark.timeout(300)
+
 WRITES = sorted(name for name, entry in OPERATIONS.items() if entry.writes)
 # Verbs of methods that store what they are given, and so must give it back.
 STORING = [
