@@ -13,12 +13,14 @@ from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.schedules import NO_CURSOR_CLAIM, ScheduleFacade
 from lionstate.facade.sessions import SessionLifecycleFacade
 from lionstate.facade.shows import ShowFacade
 from lionstate.facade.status import StatusFacade
 from lionstate.facade.teams import TeamFacade
 
 __all__ = [
+    "NO_CURSOR_CLAIM",
     "ApprovalFacade",
     "Batch",
     "BranchFacade",
@@ -32,6 +34,7 @@ __all__ = [
     "ProgressionFacade",
     "ProjectFacade",
     "Runner",
+    "ScheduleFacade",
     "SessionFacade",
     "SessionLifecycleFacade",
     "ShowFacade",
@@ -56,6 +59,7 @@ class Facade(
     ControlFacade,
     EngineFacade,
     ApprovalFacade,
+    ScheduleFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""
 

@@ -14,6 +14,7 @@ from lionstate.operations import (
     evidence,
     invocations,
     progression,
+    scheduling,
     sessions,
     shows,
     status,
@@ -36,6 +37,7 @@ _ALL = (
     *control.TABLE,
     *blueprints.TABLE,
     *approvals.TABLE,
+    *scheduling.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}

@@ -11,6 +11,7 @@ from lionstate.dialects import dialect_of
 
 __all__ = [
     "all_rows",
+    "by_id",
     "count_rows",
     "delete_rows",
     "filtered",
@@ -51,6 +52,16 @@ def newest_first(table: Table, column: str, **equals: Any) -> Select[Any]:
     """The rows of a table that match, largest ``column`` first, ids breaking ties."""
     keys = (table.c[column].desc(), *(key.desc() for key in table.primary_key))
     return filtered(select(table), table, **equals).order_by(*keys)
+
+
+def by_id(
+    table: Table, after_id: str | None, limit: int, *conditions: ColumnElement[bool], **equals: Any
+) -> Select[Any]:
+    """A page of the rows that match, in the order of their ids, behind ``after_id``."""
+    found = filtered(select(table), table, **equals).where(*conditions)
+    if after_id is not None:
+        found = found.where(table.c.id > after_id)
+    return page(found.order_by(table.c.id), limit)
 
 
 def _matches(table: Table, key: Mapping[str, Any]) -> list[ColumnElement[bool]]:
