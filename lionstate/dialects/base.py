@@ -63,6 +63,10 @@ class Dialect(RecordIntents, Protocol):
         """Build the test whether a JSON column is an array with this text as an element."""
         ...
 
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        """Build the test whether a JSON column is an array with an object that has this text under this key."""
+        ...
+
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         """Build the whole number that is left when the fraction is cut off."""
         ...

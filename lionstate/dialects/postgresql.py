@@ -148,6 +148,10 @@ class PostgresqlDialect(PostgresqlRecords):
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
         return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
 
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        wanted = func.jsonb_build_array(func.jsonb_build_object(cast(key, Text), cast(value, Text)))
+        return func.coalesce(cast(column, JSONB).bool_op("@>")(wanted), False)
+
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)
 

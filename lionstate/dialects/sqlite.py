@@ -60,6 +60,13 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
     return column.in_(select(values.c.value))
 
 
+def _elements(column: ColumnElement[Any]) -> Any:
+    """The elements of a JSON column that is an array; none of any other."""
+    stored = type_coerce(column, Text)
+    array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
+    return func.json_each(array).table_valued("value", "type")
+
+
 _PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
 _COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
 _INSERT_ITEM = Statement(insert(progression_items))
@@ -122,10 +129,17 @@ class SqliteDialect(SqliteRecords):
         return sqlite_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
-        stored = type_coerce(column, Text)
-        array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
-        element = func.json_each(array).table_valued("value", "type")
+        element = _elements(column)
         return exists().where(element.c.type == "text", element.c.value == value)
+
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        element = _elements(column)
+        # An element that is no object is not JSON text here: it must not reach the function.
+        member = func.json_each(case((element.c.type == "object", element.c.value), else_="{}")).table_valued(
+            "key", "type", "value"
+        )
+        held = exists().where(member.c.key == key, member.c.type == "text", member.c.value == value)
+        return exists().select_from(element).where(held.correlate(element))
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return sql_cast(number, Integer)

@@ -13,6 +13,8 @@ from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.schedule_runs import ScheduleRunFacade
+from lionstate.facade.schedule_statistics import ScheduleStatisticsFacade
 from lionstate.facade.schedules import NO_CURSOR_CLAIM, ScheduleFacade
 from lionstate.facade.sessions import SessionLifecycleFacade
 from lionstate.facade.shows import ShowFacade
@@ -35,6 +37,8 @@ __all__ = [
     "ProjectFacade",
     "Runner",
     "ScheduleFacade",
+    "ScheduleRunFacade",
+    "ScheduleStatisticsFacade",
     "SessionFacade",
     "SessionLifecycleFacade",
     "ShowFacade",
@@ -60,6 +64,8 @@ class Facade(
     EngineFacade,
     ApprovalFacade,
     ScheduleFacade,
+    ScheduleRunFacade,
+    ScheduleStatisticsFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""
 

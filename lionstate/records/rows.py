@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, insert, select, update
 
 from lionstate.dialects import dialect_of
 
@@ -15,6 +15,7 @@ __all__ = [
     "count_rows",
     "delete_rows",
     "filtered",
+    "first_of_each",
     "first_row",
     "get_row",
     "insert_ignore_row",
@@ -62,6 +63,27 @@ def by_id(
     if after_id is not None:
         found = found.where(table.c.id > after_id)
     return page(found.order_by(table.c.id), limit)
+
+
+def first_of_each(
+    conn: Connection,
+    columns: Iterable[Column[Any]],
+    group: Column[Any],
+    ids: Iterable[str],
+    *conditions: ColumnElement[bool],
+    order: Sequence[ColumnElement[Any]],
+    limit: int,
+) -> Select[Any]:
+    """At most ``limit`` rows for each id that ``group`` refers to, first in ``order``; they come first to last.
+
+    Cost: one query that looks at every row of these groups.
+    """
+    dialect = dialect_of(conn)
+    place = func.row_number().over(partition_by=group, order_by=order).label("place_in_group")
+    ranked = select(*columns, place).where(dialect.among(group, "ids"), *conditions).subquery()
+    wanted = [column for column in ranked.c if column.name != place.name]
+    firsts = select(*wanted).where(ranked.c[place.name] <= limit).order_by(ranked.c[place.name])
+    return firsts.params(ids=dialect.bind_ids(list(dict.fromkeys(ids))))
 
 
 def _matches(table: Table, key: Mapping[str, Any]) -> list[ColumnElement[bool]]:

@@ -6,7 +6,7 @@ Contract: ADR-0055 D1; reference §2.3, §2.8.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import InvalidInputError
 from lionstate.records.rows import first_row, lock_row
-from lionstate.records.status import record_transition
+from lionstate.records.status import record_transition, references
 from lionstate.records.status_vocabulary import REASON_CODES
 from lionstate.records.values import check_choice, check_text, encoded_json
 from lionstate.schema.evidence import status_transitions
@@ -105,14 +105,11 @@ def reason_record(name: str, value: object) -> dict[str, Any]:
     given = {"summary": "", "evidence_refs": [], "metadata": {}, **_fields(name, value, _REASON_KEYS)}
     check_choice(f"{name}.code", given.get("code"), REASON_CODES, optional=False)
     check_text(f"{name}.summary", given["summary"])
-    if isinstance(given["evidence_refs"], (str, bytes)) or not isinstance(given["evidence_refs"], Sequence):
-        raise InvalidInputError(f"{name}.evidence_refs must be a list")
+    evidence = references(f"{name}.evidence_refs", given["evidence_refs"])
     if not isinstance(given["metadata"], Mapping):
         raise InvalidInputError(f"{name}.metadata must be a mapping")
-    references = list(given["evidence_refs"])
-    encoded_json(f"{name}.evidence_refs", references)
     encoded_json(f"{name}.metadata", given["metadata"])
-    return {**given, "evidence_refs": references, "metadata": dict(given["metadata"])}
+    return {**given, "evidence_refs": evidence, "metadata": dict(given["metadata"])}
 
 
 def definition_reason(target: str, reason: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -53,6 +53,7 @@ __all__ = [
     "insert_schedule",
     "list_schedules",
     "list_schedules_by_owner_key",
+    "reason_fits",
     "update_schedule",
 ]
 
@@ -166,7 +167,7 @@ def check_schedule_changes(fixed: Collection[str] = ()) -> Any:
     return rule
 
 
-def _reason_fits(params: dict[str, Any]) -> dict[str, Any]:
+def reason_fits(params: dict[str, Any]) -> dict[str, Any]:
     """The reason of a change whose outcome the call itself says."""
     if "enabled" in params:
         definition_reason(definition_status(params), params.get("reason"))
@@ -305,7 +306,7 @@ def change_schedule(
 
 @takes(
     check_schedule_changes(_FIXED),
-    _reason_fits,
+    reason_fits,
     schedule_id=check_text,
     guard_cursor_forward=flag,
     expect_next_fire_at=claimed(finite_number),

@@ -31,6 +31,7 @@ __all__ = [
     "record_changes",
     "record_initial_status",
     "record_transition",
+    "references",
     "table_of",
     "update_status",
     "write_status",
@@ -75,7 +76,8 @@ def _checked_change(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "extra_fields": checked_row("extra_fields", table_of(entity), extra, extra)}
 
 
-def _references(name: str, value: object) -> list[Any]:
+def references(name: str, value: object) -> list[Any]:
+    """A list of JSON values that a reason rests on."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
         raise InvalidInputError(f"{name} must be a list")
     encoded_json(name, list(value))
@@ -98,7 +100,7 @@ def _details(name: str, value: object) -> object:
     entity_type=check_text,
     entity_id=check_text,
     reason_summary=check_text,
-    evidence_refs=optional(_references),
+    evidence_refs=optional(references),
     actor=optional(check_text),
     metadata=optional(_details),
     expected_statuses=optional(_statuses),
