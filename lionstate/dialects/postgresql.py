@@ -17,8 +17,10 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    case,
     cast,
     func,
+    literal,
     literal_column,
     select,
     text,
@@ -151,6 +153,11 @@ class PostgresqlDialect(PostgresqlRecords):
     def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
         wanted = func.jsonb_build_array(func.jsonb_build_object(cast(key, Text), cast(value, Text)))
         return func.coalesce(cast(column, JSONB).bool_op("@>")(wanted), False)
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        stored = cast(column, JSONB)
+        within = stored.bool_op("<@")(literal(list(values), JSONB))
+        return case((func.jsonb_typeof(stored) == "array", within), else_=True)
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)

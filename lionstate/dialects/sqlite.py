@@ -21,6 +21,8 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    not_,
+    or_,
     select,
     type_coerce,
     update,
@@ -140,6 +142,11 @@ class SqliteDialect(SqliteRecords):
         )
         held = exists().where(member.c.key == key, member.c.type == "text", member.c.value == value)
         return exists().select_from(element).where(held.correlate(element))
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        element = _elements(column)
+        foreign = or_(element.c.type != "text", element.c.value.not_in(values))
+        return not_(exists().select_from(element).where(foreign))
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return sql_cast(number, Integer)

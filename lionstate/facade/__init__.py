@@ -19,6 +19,7 @@ from lionstate.facade.schedules import NO_CURSOR_CLAIM, ScheduleFacade
 from lionstate.facade.sessions import SessionLifecycleFacade
 from lionstate.facade.shows import ShowFacade
 from lionstate.facade.status import StatusFacade
+from lionstate.facade.tasks import TaskFacade, WorkerFacade
 from lionstate.facade.teams import TeamFacade
 
 __all__ = [
@@ -43,7 +44,9 @@ __all__ = [
     "SessionLifecycleFacade",
     "ShowFacade",
     "StatusFacade",
+    "TaskFacade",
     "TeamFacade",
+    "WorkerFacade",
 ]
 
 
@@ -66,6 +69,8 @@ class Facade(
     ScheduleFacade,
     ScheduleRunFacade,
     ScheduleStatisticsFacade,
+    TaskFacade,
+    WorkerFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""
 

@@ -18,6 +18,7 @@ from lionstate.operations import (
     sessions,
     shows,
     status,
+    tasks,
     teams,
 )
 from lionstate.operations.table import FoldFunction, Operation
@@ -38,6 +39,7 @@ _ALL = (
     *blueprints.TABLE,
     *approvals.TABLE,
     *scheduling.TABLE,
+    *tasks.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}
