@@ -21,9 +21,10 @@ class ScheduleRunFacade(Runner):
         """Insert a run and, where its status has one, the first row of its history.
 
         Args:
-            run: Columns by name; ``id``, ``trigger_context``, ``action_kind``, ``action_args`` and ``fired_at`` (epoch
-                seconds) are required, ``schedule_id`` must be there and may be None, ``status`` is ``running`` unless
-                given, other keys are left alone. ``queued``, ``running``, ``failed`` and ``skipped`` have a first row.
+            run: Columns by name; ``id``, ``action_kind`` and ``fired_at`` (epoch seconds) are required,
+                ``schedule_id``, ``trigger_context`` and ``action_args`` must be there and may be None, ``status`` is
+                ``running`` unless given, other keys are left alone. ``queued``, ``running``, ``failed`` and
+                ``skipped`` have a first row.
         Raises:
             InvalidInputError: A column is missing or has no such value; nothing was written.
             UniqueConflictError: The id exists.

@@ -27,7 +27,7 @@ from lionstate.records.status import (
     write_status,
 )
 from lionstate.records.status_vocabulary import ENTITIES
-from lionstate.records.values import CheckedRow, check_choice, check_text, finite_number
+from lionstate.records.values import CheckedRow, check_choice, check_text, encoded_json, finite_number
 from lionstate.schema.scheduling import schedule_runs, schedules
 
 __all__ = [
@@ -62,9 +62,10 @@ class ScheduleRunChanges(StatusReason, total=False):
 
 RUN = ENTITIES["schedule_run"]
 _WRITABLE = ScheduleRunChanges.__annotations__.keys() - StatusReason.__annotations__.keys()
-_REQUIRED = ("id", "trigger_context", "action_kind", "action_args", "fired_at")
-_OTHERS = "schedule_id invocation_id status exit_code chain_parent_id chain_depth ended_at error_detail created_at"
-_row = row_of(schedule_runs, {*_REQUIRED, *_OTHERS.split()}, _REQUIRED)
+_REQUIRED = ("id", "action_kind", "fired_at")
+_GIVEN = ("schedule_id", "trigger_context", "action_args")
+_OTHERS = "invocation_id status exit_code chain_parent_id chain_depth ended_at error_detail created_at"
+_row = row_of(schedule_runs, {*_REQUIRED, *_GIVEN, *_OTHERS.split()}, _REQUIRED)
 _UNDISPATCHED = "undispatched schedule run replaced during recovery"
 
 
@@ -72,8 +73,11 @@ def _run(name: str, value: Any) -> CheckedRow:
     if isinstance(value, CheckedRow):
         return value
     row: CheckedRow = _row(name, value)
-    if "schedule_id" not in row:
-        raise InvalidInputError(f"{name} needs schedule_id, which may be None")
+    missing = [key for key in _GIVEN if key not in value]
+    if missing:
+        raise InvalidInputError(f"{name} needs {', '.join(missing)}, if only None")
+    # None is a JSON value here, not the lack of one.
+    row.update({key: encoded_json(key, None) for key in ("trigger_context", "action_args") if value[key] is None})
     check_choice("status", row.get("status"), RUN.statuses)
     return row
 

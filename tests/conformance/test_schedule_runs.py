@@ -42,6 +42,11 @@ async def test_creation_fills_defaults(backend: Backend, state: Any) -> None:
     )
 
 
+async def test_context_and_arguments_may_be_null(backend: Backend, state: Any) -> None:
+    await state.create_schedule_run(run("r", trigger_context=None, action_args=None))
+    assert (None, None) == pick(await state.get_schedule_run("r"), "trigger_context", "action_args")
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [
