@@ -181,6 +181,7 @@ class ScheduleFacade(Runner):
             InvalidInputError: The reason is not one of a deletion.
             ForeignKeyError: A dispatch or a worker refers to one of its runs.
 
+        Cost: for each of its runs the database looks for children among all runs; no index serves that.
         Contract: reference §2.3.
         """
         return await self._run(schedules.delete_schedule, schedule_id, audit_context=audit_context, reason=reason)
