@@ -78,7 +78,7 @@ class TaskFacade(Runner):
         Args:
             worker_id: Who claims; one that never sent a heartbeat may.
             limit: Tasks, 1 to 20.
-            lease_seconds: How long the lease lasts.
+            lease_seconds: How long the lease lasts, a year at most.
             advertised_capabilities: What it can do; None: what its heartbeat says.
             execution_targets: Where it runs them; None: what its heartbeat says, ``host`` without one.
             heartbeat_seconds: A worker whose heartbeat is older gets nothing.
@@ -121,7 +121,7 @@ class TaskFacade(Runner):
             run_id: The task.
             worker_id: Who holds the lease.
             lease_expires_at: The lease, by its end in epoch seconds.
-            lease_seconds: How long it lasts then.
+            lease_seconds: How long it lasts then, a year at most.
             now: Epoch seconds; None is the time of the store's process.
         Returns:
             The new ``lease_expires_at``; None if this lease does not hold the task any more: stop working on it.

@@ -31,7 +31,7 @@ from lionstate.records.task_admission import (
     outlasts,
     servable,
 )
-from lionstate.records.tasks import KEYS_WORD, is_status
+from lionstate.records.tasks import KEYS_WORD, is_status, lease_length
 from lionstate.records.values import check_text, finite_number
 from lionstate.records.workers import DEFAULT_TARGETS
 from lionstate.schema.scheduling import schedule_runs, workers
@@ -178,7 +178,7 @@ def _skip_crowds(conn: Connection, claim: _Claim) -> None:
 @takes(
     worker_id=check_text,
     limit=whole(1, MOST_CLAIMED),
-    lease_seconds=above(0),
+    lease_seconds=lease_length,
     advertised_capabilities=optional(texts),
     execution_targets=optional(texts),
     heartbeat_seconds=above(0),

@@ -50,6 +50,7 @@ __all__ = [
     "count_tasks",
     "finish_task",
     "is_status",
+    "lease_length",
     "list_tasks",
     "renew_task",
     "submit_task",
@@ -58,8 +59,17 @@ __all__ = [
 # Whoever looks whether a concurrency key is held, and acts on it, is alone.
 KEYS_WORD = "lionstate:task-concurrency-keys"
 _WAITING = ("queued", "retry_wait")
+_LONGEST_SECONDS = 366 * 86_400
 _ENDS = {"completed": "run.completed.ok", "failed": "run.failed.exception", "timed_out": "run.timed_out.deadline"}
 _run = schedule_runs.c
+
+
+def lease_length(name: str, value: Any) -> float:
+    """Seconds of a lease: more than none, a year at most."""
+    seconds: float = above(0)(name, value)
+    if seconds > _LONGEST_SECONDS:
+        raise InvalidInputError(f"{name} must be at most {_LONGEST_SECONDS}")
+    return seconds
 
 
 def is_status(status: ColumnElement[str], *words: str) -> ColumnElement[bool]:
@@ -189,7 +199,7 @@ def _leased(conn: Connection, run_id: str, worker_id: str, lease_expires_at: flo
 _lease = {"run_id": check_text, "worker_id": check_text, "lease_expires_at": finite_number}
 
 
-@takes(lease_seconds=above(0), now=optional(finite_number), **_lease)
+@takes(lease_seconds=lease_length, now=optional(finite_number), **_lease)
 def renew_task(
     conn: Connection,
     /,

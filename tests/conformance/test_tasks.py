@@ -71,6 +71,7 @@ async def test_bad_tasks_change_nothing(backend: Backend, state: Any) -> None:
         _claim(state, limit=0),
         _claim(state, limit=21),
         _claim(state, lease_seconds=0),
+        _claim(state, lease_seconds=1e308),
         _claim(state, heartbeat_seconds=-1),
         _claim(state, advertised_capabilities="text"),
         _claim(state, now=float("nan")),
