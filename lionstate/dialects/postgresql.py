@@ -184,6 +184,11 @@ def _sqlstate(error: BaseException) -> str:
     return ""
 
 
+def _jsonb(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A JSON column in the form that has operators; NULL where that form has none, for an escaped NUL."""
+    return case((func.strpos(cast(column, Text), "\\u0000") == 0, cast(column, JSONB)))
+
+
 class PostgresqlDialect(PostgresqlRecords):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
@@ -198,14 +203,14 @@ class PostgresqlDialect(PostgresqlRecords):
         return postgresql_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
-        return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+        return _jsonb(column).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
 
     def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
         wanted = func.jsonb_build_array(func.jsonb_build_object(cast(key, Text), cast(value, Text)))
-        return func.coalesce(cast(column, JSONB).bool_op("@>")(wanted), False)
+        return func.coalesce(_jsonb(column).bool_op("@>")(wanted), False)
 
     def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
-        stored = cast(column, JSONB)
+        stored = _jsonb(column)
         within = stored.bool_op("<@")(literal(list(values), JSONB))
         return case((func.jsonb_typeof(stored) == "array", within), else_=True)
 

@@ -167,7 +167,7 @@ async def test_latency_is_that_of_runs_that_measured_their_end(backend: Backend,
     await invocation("old", 900.0, started_at=9.0)
     # 21 of them measured their end: the odd one too, the reaped one not.
     assert 20_000.0 == await latency()
-    for name, refs in (("named", '["invocation"]'), ("other", '[{"kind": "session"}]')):
+    for name, refs in (("named", '["invocation"]'), ("other", '[{"kind": "session"}]'), ("nul", '["\\u0000"]')):
         await invocation(name, 700.0)
         await backend.execute(
             "UPDATE invocations SET status_evidence_refs = :refs WHERE id = :name", refs=refs, name=name
