@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from lionstate.cli import render
-from lionstate.cli.interrupt import run_until_interrupted
-from lionstate.cli.target import Target, open_target
+from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on
+from lionstate.cli.target import Target
 from lionstate.errors import InvalidInputError
 from lionstate.migration import MigrationStatus, MigrationStep, StopReason, VerificationOutcome
 
@@ -20,18 +20,6 @@ R = TypeVar("R")
 
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar="LIONSTATE_DATABASE__URL", help="The store: a file or a URL.", show_default=False),
-]
-Daemon = Annotated[
-    str | None,
-    typer.Option("--daemon", envvar="LIONSTATE_DAEMON", help="A daemon: unix:/path or http://host:port."),
-]
-Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", help="The daemon's bearer token.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
-
 _BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
 _CAPS = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
 _BUSY_STEPS = 3
@@ -39,11 +27,7 @@ _BUSY_SECONDS = 0.2
 
 
 def _with_service(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with open_target(target) as service:
-            return await work(service)
-
-    return run_until_interrupted(run())
+    return run_on(target, lambda state: work(state.migration))
 
 
 @app.command()
