@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import render
+from lionstate.cli import operator, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on
 from lionstate.cli.target import Target
 from lionstate.errors import InvalidInputError
@@ -152,7 +152,7 @@ def compat_read(
 
     _with_service(Target(url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
-    render.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
+    tables.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
 
 
 @app.command()
@@ -161,7 +161,7 @@ def pause(
 ) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
     _with_service(Target(url, daemon, token), lambda service: service.pause(reason=reason))
-    render.done("migration is paused", {"paused": True}, as_json=as_json)
+    tables.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
 @app.command()
@@ -171,7 +171,7 @@ def resume(
     """Lift a pause."""
     was_paused = _with_service(Target(url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
-    render.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
+    tables.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
 
 
 @app.command()
@@ -193,4 +193,7 @@ def disable(
 def _set_enabled(target: Target, enabled: bool, reason: str | None, as_json: bool) -> None:
     _with_service(target, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
     text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
-    render.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+    tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+
+
+operator.mount(app)

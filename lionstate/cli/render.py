@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lionstate import wire
+from lionstate.cli.tables import print_json
 from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["done", "progress", "status", "steps", "verification"]
+__all__ = ["progress", "status", "steps", "verification"]
 
 _PHASES = ("json", "dual", "items", "blocked")
-
-
-def _print_json(value: object) -> None:
-    sys.stdout.write(wire.encode(value).decode() + "\n")
-
-
-def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print that a command did what it says."""
-    if as_json:
-        _print_json(facts)
-    else:
-        Console(soft_wrap=True).print(text, highlight=False)
 
 
 def _ago(then: float | None) -> str:
@@ -58,7 +45,7 @@ def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
 def status(found: MigrationStatus, *, as_json: bool) -> None:
     """Print the status of a store; whether it is paused comes first."""
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     console = Console(soft_wrap=True)
     console.print(_pause_line(found), highlight=False, markup=False)
@@ -106,7 +93,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "remaining_items": after.remaining_items,
     }
     if as_json:
-        _print_json(summary)
+        print_json(summary)
         return
     table = Table(show_header=False, box=None)
     for name, value in summary.items():
@@ -121,7 +108,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
 def verification(found: VerificationResult, *, as_json: bool) -> None:
     """Print one verification."""
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     table = Table(show_header=False, box=None)
     for name in VerificationResult.__dataclass_fields__:

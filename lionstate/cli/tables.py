@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lionstate import wire
 
-__all__ = ["ago", "cell", "note", "print_facts", "print_json", "print_rows", "size"]
+__all__ = ["ago", "cell", "done", "note", "print_facts", "print_json", "print_rows", "size"]
 
 _CONTENT = 80
 
@@ -22,6 +22,14 @@ _CONTENT = 80
 def print_json(value: object) -> None:
     """Print one JSON value in one line."""
     sys.stdout.write(wire.encode(value).decode() + "\n")
+
+
+def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Print that a command did what it says."""
+    if as_json:
+        print_json(facts)
+    else:
+        note(text)
 
 
 def note(text: str) -> None:
