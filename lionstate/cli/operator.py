@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from lionstate.cli import tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on
-from lionstate.cli.target import Target
+from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on
 from lionstate.errors import BlockedCode, InvalidInputError
-from lionstate.migration import MIGRATABLE, RUNBOOK, BlockedProgression, Explanation, Foreign, Preflight, Representation
+
+if TYPE_CHECKING:
+    from lionstate.migration import BlockedProgression, Explanation, Preflight
 
 __all__ = ["mount"]
 
@@ -30,8 +31,8 @@ def mount(app: typer.Typer) -> None:
     app.add_typer(blocked, name="blocked")
 
 
-def _on(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
-    return run_on(target, lambda state: work(state.migration))
+def _on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
+    return run_on(where, lambda state: work(state.migration), reads=reads)
 
 
 def preflight(
@@ -45,15 +46,17 @@ def preflight(
 
     Exits with 8 when some could not be migrated as they are.
     """
-    found: Preflight = _on(Target(url, daemon, token), lambda service: service.preflight(limit=limit))
+    found: Preflight = _on((url, daemon, token), lambda service: service.preflight(limit=limit), reads=True)
     if as_json:
         tables.print_json(found)
     else:
         _print_preflight(found)
-    raise typer.Exit(8 if set(found.verdicts) - {MIGRATABLE} else 0)
+    raise typer.Exit(8 if found.not_migratable else 0)
 
 
 def _print_preflight(found: Preflight) -> None:
+    from lionstate.migration import MIGRATABLE, RUNBOOK
+
     rows = [
         [code, f"{count:,}"] for code, count in sorted(found.verdicts.items(), key=lambda one: one[0] != MIGRATABLE)
     ]
@@ -78,7 +81,7 @@ def explain(
     progression_id: Progression, url: Url = None, daemon: Daemon = None, token: Token = None, as_json: Json = False
 ) -> None:
     """Tell why one progression is where it is and what would move it."""
-    found: Explanation = _on(Target(url, daemon, token), lambda service: service.explain(progression_id))
+    found: Explanation = _on((url, daemon, token), lambda service: service.explain(progression_id), reads=True)
     if as_json:
         tables.print_json(found)
         return
@@ -98,7 +101,7 @@ def list_blocked(
 ) -> None:
     """List blocked progressions, those blocked longest first."""
     found: tuple[BlockedProgression, ...] = _on(
-        Target(url, daemon, token), lambda service: service.blocked(limit=limit)
+        (url, daemon, token), lambda service: service.blocked(limit=limit), reads=True
     )
     if as_json:
         tables.print_json({"blocked": found})
@@ -125,7 +128,7 @@ def retry_blocked(
     as_json: Json = False,
 ) -> None:
     """Admit a blocked progression anew, from scratch; only while its JSON is the authority (else exits with 8)."""
-    _on(Target(url, daemon, token), lambda service: service.retry(progression_id, reason=reason))
+    _on((url, daemon, token), lambda service: service.retry(progression_id, reason=reason))
     tables.done("it is back in json; the next steps admit it anew", {"phase": "json"}, as_json=as_json)
 
 
@@ -134,7 +137,7 @@ def unblock_blocked(
     progression_id: Progression,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")],
     use: Annotated[
-        Representation | None, typer.Option(help="Which counts from now on, where neither is trusted.")
+        str | None, typer.Option(help="Which counts from now on, where neither is trusted: json or items.")
     ] = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="Append the ids that only the JSON has.")] = False,
     discard: Annotated[bool, typer.Option("--discard", help="Leave out the ids that only the JSON has.")] = False,
@@ -146,9 +149,11 @@ def unblock_blocked(
     """Let a blocked progression out with the representation that is trusted, or that you say is."""
     if adopt and discard:
         raise InvalidInputError("say --adopt or --discard, not both")
-    foreign = Foreign.ADOPT if adopt else Foreign.DISCARD if discard else None
+    if use not in (None, "json", "items"):
+        raise InvalidInputError("--use is json or items")
+    foreign = "adopt" if adopt else "discard" if discard else None
     phase: str = _on(
-        Target(url, daemon, token),
+        (url, daemon, token),
         lambda service: service.unblock(progression_id, use=use, foreign=foreign, reason=reason),
     )
     tables.done(f"it is in {phase}", {"phase": phase}, as_json=as_json)
@@ -163,7 +168,7 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Return a dual progression to its JSON and hold it until `release`; exits with 7 in any other phase."""
-    _on(Target(url, daemon, token), lambda service: service.rollback(progression_id, reason=reason))
+    _on((url, daemon, token), lambda service: service.rollback(progression_id, reason=reason))
     tables.done("it is back in json, and held until it is released", {"phase": "json"}, as_json=as_json)
 
 
@@ -176,6 +181,6 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Lift the hold of one progression."""
-    was_held: bool = _on(Target(url, daemon, token), lambda service: service.release(progression_id, reason=reason))
+    was_held: bool = _on((url, daemon, token), lambda service: service.release(progression_id, reason=reason))
     text = "its hold is lifted" if was_held else "it was not held"
     tables.done(text, {"was_held": was_held}, as_json=as_json)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on
-from lionstate.cli.target import Target
 from lionstate.errors import NotFoundError, StateError
 
 __all__ = ["app", "show_session"]
 
 app = typer.Typer(help="List sessions; end those whose process is gone.", invoke_without_command=True)
+
+R = TypeVar("R")
 
 _PAGE = 1000
 _STALE_REASON = "session.stale.no_heartbeat"
@@ -42,15 +42,21 @@ def sessions(
 
     async def work(state: Any) -> tuple[list[dict[str, Any]], int]:
         rows = await state.list_sessions(status=status, limit=limit, offset=offset)
-        told = await asyncio.gather(*(_with_counts(state, row) for row in rows))
-        return list(told), await state.count_sessions(status=status)
+        told = await _together(*(_with_counts(state, row) for row in rows))
+        return told, await state.count_sessions(status=status)
 
-    rows, total = run_on(Target(url, daemon, token), work)
+    rows, total = run_on((url, daemon, token), work, reads=True)
     if as_json:
         tables.print_json({"sessions": rows, "total": total})
         return
     tables.print_rows([[tables.cell(name, row[name]) for name in _COLUMNS] for row in rows], _HEADINGS)
     tables.note(f"{len(rows)} of {total} sessions")
+
+
+async def _together(*work: Awaitable[R]) -> list[R]:
+    import asyncio
+
+    return await asyncio.gather(*work)
 
 
 async def _with_counts(state: Any, session: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +105,7 @@ def show_session(
             "last_messages": await _last_messages(state, session["progression_id"], messages),
         }
 
-    found = run_on(Target(url, daemon, token), work)
+    found = run_on((url, daemon, token), work, reads=True)
     if as_json:
         tables.print_json(found)
         return
@@ -154,11 +160,11 @@ def sweep(
         swept = []
         for begin in range(0, len(stale), _AT_ONCE):
             some = stale[begin : begin + _AT_ONCE]
-            done = await asyncio.gather(*(_end(state, row, new_status, stale_hours) for row in some))
+            done = await _together(*(_end(state, row, new_status, stale_hours) for row in some))
             swept += [row for row, ended in zip(some, done, strict=True) if ended]
         return len(running), swept
 
-    running, swept = run_on(Target(url, daemon, token), work)
+    running, swept = run_on((url, daemon, token), work, reads=dry_run)
     ids = [row["id"] for row in swept]
     if as_json:
         tables.print_json({"running": running, "swept": ids, "new_status": new_status, "dry_run": dry_run})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on
-from lionstate.cli.target import Target
-from lionstate.db import StateDB
 from lionstate.errors import PhaseConflictError
+
+if TYPE_CHECKING:
+    from lionstate.db import StateDB
 
 __all__ = ["checkpoint", "stats", "vacuum"]
 
@@ -22,7 +23,7 @@ def stats(url: Url = None, daemon: Daemon = None, token: Token = None, as_json: 
         found: dict[str, Any] = await state.store_stats()
         return {**found, "phases": dict((await state.migration.status(limit=0)).phases)}
 
-    found = run_on(Target(url, daemon, token), work)
+    found = run_on((url, daemon, token), work, reads=True)
     if as_json:
         tables.print_json(found)
         return
@@ -43,7 +44,7 @@ def checkpoint(
 
     Exits with 7 on PostgreSQL, which does this by itself, and with 10 while a daemon owns the store and does it.
     """
-    found = run_on(_alone(url), lambda state: state.checkpoint(mode))
+    found = run_on((url, None, None), lambda state: state.checkpoint(mode), alone=True)
     if found is None:
         raise PhaseConflictError("PostgreSQL moves its write-ahead log by itself: there is nothing to do")
     busy, log, moved = found
@@ -66,14 +67,8 @@ def vacuum(url: Url = None, as_json: Json = False) -> None:
         await state.vacuum()
         return before, (await state.store_stats())["bytes"]
 
-    before, after = run_on(_alone(url), work)
+    before, after = run_on((url, None, None), work, alone=True)
     if as_json:
         tables.print_json({"bytes_before": before, "bytes_after": after})
         return
     tables.note(f"vacuum: {tables.size(before)} before, {tables.size(after)} after")
-
-
-def _alone(url: str | None) -> Target:
-    target = Target(url, None, None)
-    target.refuse_a_daemon()
-    return target

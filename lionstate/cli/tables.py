@@ -6,13 +6,10 @@ import datetime
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from lionstate import wire
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["ago", "cell", "done", "note", "print_facts", "print_json", "print_rows", "size"]
 
@@ -21,6 +18,8 @@ _CONTENT = 80
 
 def print_json(value: object) -> None:
     """Print one JSON value in one line."""
+    from lionstate import wire
+
     sys.stdout.write(wire.encode(value).decode() + "\n")
 
 
@@ -34,6 +33,8 @@ def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
 
 def note(text: str) -> None:
     """Print one line."""
+    from rich.console import Console
+
     Console(soft_wrap=True).print(text, highlight=False, markup=False)
 
 
@@ -43,7 +44,12 @@ def cell(name: str, value: Any) -> str:
         return "-"
     if name.endswith("_at") and isinstance(value, (int, float)):
         return datetime.datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    text = value if isinstance(value, str) else wire.encode(value).decode()
+    if isinstance(value, str):
+        text = value
+    else:
+        from lionstate import wire
+
+        text = wire.encode(value).decode()
     text = " ".join(text.split())
     return text if len(text) <= _CONTENT else text[: _CONTENT - 1] + "…"
 
@@ -68,6 +74,9 @@ def size(count: float) -> str:
 
 def print_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], *, title: str | None = None) -> None:
     """Print a table; nothing of the texts is taken for markup. Without rows only its headings."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
     for row in rows:
         table.add_row(*(escape(text) for text in row))
@@ -76,6 +85,9 @@ def print_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], *, title:
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Print names and values, one line each."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in facts.items():
         table.add_row(name, escape(cell(name, value)))
@@ -83,6 +95,8 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     # A pipe has no width: rows of a table that is read by `grep` must not be cut at 80 columns.
     found = Console()
     return found if found.is_terminal else Console(width=400)

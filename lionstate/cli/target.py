@@ -39,9 +39,9 @@ class Target:
             BackendUnavailableError: The store is a file that does not exist; a command never creates one.
             OwnershipConflictError: A daemon owns the store and does not answer beside it.
         """
-        if self.daemon is not None:
+        if self.daemon:
             return self.daemon if "://" in self.daemon or self.daemon.startswith("unix:") else f"unix:{self.daemon}"
-        if self.url is None:
+        if not self.url:
             raise InvalidInputError(
                 "no store given: pass --url STORE or --daemon ADDRESS (or set LIONSTATE_DATABASE__URL)"
             )
@@ -79,6 +79,8 @@ def _answers(path: str) -> bool:
 
 
 def _refuse_what_is_owned(path: Path) -> None:
+    if path.is_dir():
+        raise BackendUnavailableError("the store path is a folder")
     if not path.exists():
         raise BackendUnavailableError(f"there is no store at {path}")
     owner = StoreLock(path).owner()
@@ -90,13 +92,18 @@ def _refuse_what_is_owned(path: Path) -> None:
 
 
 @asynccontextmanager
-async def open_target(target: Target) -> AsyncIterator[StateClient | StateDB]:
-    """The client of the daemon, or the store opened here."""
+async def open_target(target: Target, *, reads: bool = False) -> AsyncIterator[StateClient | StateDB]:
+    """The client of the daemon, or the store opened here.
+
+    Args:
+        reads: Only look: a store opened here is left exactly as it is, without lionstate's own tables if it has none.
+    """
     address = target.daemon_address()
     if address is not None:
         async with StateClient(address, token=target.token) as client:
             yield client
         return
     assert target.url is not None
-    async with StateDB(url=target.url, settings=EngineSettings(sqlite_module="auto")) as state:
+    settings = EngineSettings(sqlite_module="auto", readonly=reads, tidy=reads)
+    async with StateDB(url=target.url, settings=settings) as state:
         yield state

@@ -59,6 +59,11 @@ class Preflight:
     seconds: float
     measured_at: float
 
+    @property
+    def not_migratable(self) -> int:
+        """Progressions that admission would block."""
+        return sum(self.verdicts.values()) - self.verdicts.get(MIGRATABLE, 0)
+
 
 def _page(conn: Connection, /, after: str) -> list[tuple[str, int, str | None]]:
     """Ids above ``after`` in order, the bytes of their values, and their phases."""
