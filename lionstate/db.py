@@ -154,7 +154,8 @@ class StateDB(Facade):
         """Hold one write transaction: ``run(script)``, ``execute``, ``fetch_one``, ``fetch_all`` inside it.
 
         The block's end commits, an exception rolls back. A facade method called by the same task inside the block
-        raises NestedWriteError. At most 30 s by default.
+        raises NestedWriteError. A script that refuses raises the error of the facade call, and what it wrote before
+        that stays in the transaction. At most 30 s by default.
         """
         return self.store.transaction()
 
