@@ -153,7 +153,7 @@ async def _read_items(store: MigrationStore, progression_id: str, state: Storage
 async def _prepare(store: MigrationStore, progression_id: str, *, use_items: bool) -> _Repair | None:
     facts: Facts = await store.read(bound(read_facts, progression_id))
     state = facts.state
-    if not facts.exists or (state is not None and state.is_tombstone):
+    if facts.found is None or (state is not None and state.is_tombstone):
         raise NotFoundError("there is no such progression")
     if state is None or state.phase is not Phase.BLOCKED:
         raise PhaseConflictError("the progression is not blocked: there is nothing to do")

@@ -16,7 +16,7 @@ import pytest
 
 from lionstate import StateClient
 from lionstate.cli import tables
-from lionstate.cli.main import main
+from lionstate.cli.commands import main
 from tests.e2e.conftest import Daemons
 from tests.support.conversations import message
 
@@ -31,10 +31,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def command(*words: str, code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["lionstate", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
+        ended = main()
         out, err = capsys.readouterr()
-        assert code == (ended.value.code or 0), (words, out, err)
+        assert code == ended, (words, out, err)
         return out + err
 
     return command
