@@ -67,9 +67,10 @@ _SET_SYSTEM_MESSAGES = (
 class PostgresqlRecords:
     """See ``RecordIntents``."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            conn.execute(_UPSERT_MESSAGES, {name: [row[name] for row in rows] for name in MESSAGE_COLUMNS})
+            columns = map(list, zip(*rows, strict=True))
+            conn.execute(_UPSERT_MESSAGES, dict(zip(MESSAGE_COLUMNS, columns, strict=True)))
 
     def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
         if activity:

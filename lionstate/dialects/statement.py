@@ -37,6 +37,17 @@ class Statement:
             found = self._compiled[name] = (str(compiled), _binder(compiled))
         return conn.connection.dbapi_connection, found[0], found[1]
 
+    def on_driver(self, conn: Connection) -> tuple[Any, str]:
+        """The driver's connection and the text that it takes, for values that are bound by position (SQLite)."""
+        driver, sql, _ = self._on_driver(conn)
+        return driver, sql
+
+    def each(self, conn: Connection, rows: Sequence[Row]) -> None:
+        """Run a statement once per tuple of values, which stand in the order of its placeholders (SQLite)."""
+        if rows:
+            driver, sql = self.on_driver(conn)
+            driver.executemany(sql, rows)
+
     def rows(self, conn: Connection, params: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a query and return all of its rows as tuples."""
         if conn.dialect.name != "sqlite":
@@ -75,8 +86,8 @@ def _binder(compiled: Any) -> _Binder:
     # Values that are part of the statement (a LIMIT) stand at its end and are nobody's to override.
     fixed = [name for name in names if name in defaults and compiled.binds[name].unique]
     given = names[: len(names) - len(fixed)]
-    if not processors and defaults.keys().isdisjoint(given) and len(given) > 1 and names[len(given) :] == tuple(fixed):
-        get: Callable[[Any], tuple[Any, ...]] = operator.itemgetter(*given)
+    if not processors and defaults.keys().isdisjoint(given) and given and names[len(given) :] == tuple(fixed):
+        get: Callable[[Any], tuple[Any, ...]] = _picker(given)
         tail = tuple(defaults[name] for name in fixed)
         return (lambda params: get(params) + tail) if tail else get
 
@@ -89,6 +100,13 @@ def _binder(compiled: Any) -> _Binder:
         return values
 
     return bind
+
+
+def _picker(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    (name,) = names
+    return lambda params: (params[name],)
 
 
 _by_identity: dict[int, tuple[Executable, Statement]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -68,10 +69,19 @@ class WorkerThread:
         Raises:
             ClosedError: The thread ends or has ended; the work would never run.
         """
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self.post(work, functools.partial(_deliver, future))
+        return future
+
+    def post(self, work: Callable[[], R], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Queue ``work``; ``done`` is called with its result or error on the running loop, in the turn that it wakes.
+
+        Raises:
+            ClosedError: As ``submit``.
+        """
         if self._ended:
             raise ClosedError()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
 
         def job() -> None:
             result: Any = None
@@ -81,10 +91,9 @@ class WorkerThread:
             except BaseException as raised:
                 error = raised
             try:
-                loop.call_soon_threadsafe(_deliver, future, result, error)
+                loop.call_soon_threadsafe(done, result, error)
             except RuntimeError:
                 # The loop is closed: nobody waits any more.
                 return
 
         self.jobs.put(job)
-        return future

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import Statement, dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.errors import BlockedCode
 from lionstate.progression.phases import Authority, Phase, new_generation
@@ -28,8 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class StorageState:
+class StorageState(NamedTuple):
     """One state row; the fields are its columns."""
 
     progression_id: str
@@ -60,16 +58,19 @@ class StorageState:
         return self.phase is Phase.BLOCKED and self.blocked_reason == BlockedCode.DELETING
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
+class Locked(NamedTuple):
     """A locked progression: its parent row exists; ``state`` is None when it has no state row."""
 
     version: int | None
     state: StorageState | None
 
 
-_NAMES = tuple(StorageState.__dataclass_fields__)
+_NAMES = StorageState._fields
+_FLAGS = (_NAMES.index("compat_read"), _NAMES.index("shadow_rows"))
+_PHASES = {phase.value: phase for phase in Phase}
+_AUTHORITIES = {authority.value: authority for authority in Authority}
 _STATES_FOR: dict[str, Any] = {}
+_BOTH_FOR: dict[str, Any] = {}
 
 
 def _states_query(conn: Connection) -> Any:
@@ -81,29 +82,27 @@ def _states_query(conn: Connection) -> Any:
     return _STATES_FOR[name]
 
 
-_FLAGS = (_NAMES.index("compat_read"), _NAMES.index("shadow_rows"))
-
-
-_BOTH_FOR: dict[str, Any] = {}
+# Parents and state rows in one, for where the transaction itself is the lock.
+_both = select(progressions.c.id, *(table.c[column] for column in _NAMES)).select_from(
+    progressions.outerjoin(table, table.c.progression_id == progressions.c.id)
+)
+# Nearly every call is on one progression, and a set costs more than the rows.
+_BOTH_OF_ONE = Statement(_both.where(progressions.c.id == bindparam("pid")))
 
 
 def _both_query(conn: Connection) -> Any:
-    """The query of parents and state rows in one, for where the transaction itself is the lock."""
     name = conn.dialect.name
     if name not in _BOTH_FOR:
-        columns = [table.c[column] for column in _NAMES]
-        joined = progressions.outerjoin(table, table.c.progression_id == progressions.c.id)
-        among = dialect_of(conn).among(progressions.c.id, "ids")
-        _BOTH_FOR[name] = select(progressions.c.id, *columns).select_from(joined).where(among)
+        _BOTH_FOR[name] = _both.where(dialect_of(conn).among(progressions.c.id, "ids"))
     return _BOTH_FOR[name]
 
 
 def _state(row: Sequence[Any]) -> StorageState:
     values = list(row)
-    values[1], values[2] = Phase(values[1]), Authority(values[2])
+    values[1], values[2] = _PHASES[values[1]], _AUTHORITIES[values[2]]
     for position in _FLAGS:
         values[position] = bool(values[position])
-    return StorageState(*values)
+    return StorageState._make(values)
 
 
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
@@ -115,7 +114,10 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     dialect = dialect_of(conn)
     wanted = sorted(set(ids))
     if not dialect.capabilities.concurrent_writers:
-        rows = compiled_once(_both_query(conn)).rows(conn, {"ids": dialect.bind_ids(wanted)})
+        if len(wanted) == 1:
+            rows = _BOTH_OF_ONE.rows(conn, {"pid": wanted[0]})
+        else:
+            rows = compiled_once(_both_query(conn)).rows(conn, {"ids": dialect.bind_ids(wanted)})
         return {row[0]: Locked(None, None if row[1] is None else _state(row[1:])) for row in rows}
     parents = dialect.lock_progressions(conn, wanted)
     if not parents:

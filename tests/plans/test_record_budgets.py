@@ -142,7 +142,7 @@ async def test_messages_are_written_in_id_order(sqlite_state: StateDB, monkeypat
     dialect = sqlite_state.store.dialect
     written: list[list[str]] = []
     monkeypatch.setattr(
-        type(dialect), "upsert_messages", lambda _self, _conn, rows: written.append([row["id"] for row in rows])
+        type(dialect), "upsert_messages", lambda _self, _conn, rows: written.append([row[0] for row in rows])
     )
     await sqlite_state.insert_messages([message(name) for name in ("c", "a", "d", "b", "a")])
     assert [["a", "b", "c", "d"]] == written

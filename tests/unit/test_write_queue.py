@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.engine import Batch, NotWritten, Outcome, Refused, Reply, SilentObserver, Unit, Unknown, Written
+from lionstate.engine import Batch, Ended, NotWritten, Outcome, Refused, Reply, SilentObserver, Unit, Unknown, Written
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -42,9 +42,20 @@ class _Writer:
         self.batches: list[list[Any]] = []
         self.refuse: Exception | None = None
 
-    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
+    def start(self, batch: Batch, ended: Ended) -> None:
         if self.refuse is not None:
             raise self.refuse
+
+        def tell(future: asyncio.Future[list[Outcome]]) -> None:
+            error = future.exception()
+            ended(None if error else future.result(), error)
+
+        self._started(batch).add_done_callback(tell)
+
+    async def run(self, batch: Batch) -> list[Outcome]:
+        return await self._started(batch)
+
+    def _started(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
         future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self.started.append((batch, future))
         return future
@@ -556,8 +567,8 @@ async def test_every_outcome_is_counted_once() -> None:
     counted: list[tuple[str, str]] = []
 
     class Observer(SilentObserver):
-        def operation(self, name: str, outcome: str) -> None:
-            counted.append((name, outcome))
+        def operation(self, name: str, outcome: str, count: int = 1) -> None:
+            counted.extend([(name, outcome)] * count)
 
     room = _Room(observer=Observer())
     room.submit("a", name="a")
