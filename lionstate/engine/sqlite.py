@@ -359,6 +359,7 @@ class SqliteWriter:
         finally:
             self._thread.end()
         await asyncio.to_thread(self._thread.join)
+        self._thread.mailbox.close_after([self._thread])
 
     def _close_down(self) -> None:
         if self._driver is None:

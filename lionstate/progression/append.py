@@ -22,7 +22,13 @@ from lionstate.errors import (
 from lionstate.progression.collection import ParsedCollection, append_text, check_new_id
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues, Unreadable
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target
-from lionstate.progression.storage_state import StorageState, lock_many, record_orphans, update_state
+from lionstate.progression.storage_state import (
+    AppendState,
+    StorageState,
+    lock_for_append,
+    record_orphans,
+    update_state,
+)
 from lionstate.schema.conversation import progressions
 
 __all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
@@ -54,7 +60,7 @@ class _Fact:
     """What is known of one progression under its lock, and what the batch will append to it."""
 
     target: AppendTarget
-    state: StorageState | None
+    state: AppendState | StorageState | None
     parsed: ParsedCollection | Unreadable | NeedsParse | None = None
     accepted: dict[str, None] = field(default_factory=dict)
 
@@ -87,7 +93,7 @@ class Appender:
         self._values = parsed
         self._dialect = dialect_of(conn)
         ids = sorted({progression for progression, _ in pairs})
-        facts = self._facts = {pid: _fact(locked.state) for pid, locked in lock_many(conn, ids).items()}
+        facts = self._facts = {pid: _fact(state) for pid, state in lock_for_append(conn, ids).items()}
         stateless = [progression for progression, fact in facts.items() if fact.state is None]
         if stateless:
             for progression, orphaned in record_orphans(conn, stateless).items():
@@ -194,7 +200,7 @@ class Appender:
         return True
 
 
-def _fact(state: StorageState | None) -> _Fact:
+def _fact(state: AppendState | StorageState | None) -> _Fact:
     if state is None:
         return _Fact(append_target(None, None, None), None)
     return _Fact(append_target(state.phase, state.authority, state.blocked_reason), state)

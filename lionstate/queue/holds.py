@@ -36,10 +36,10 @@ class HoldModel:
         return sum(self._calls.values()) / len(self._calls) if self._calls else _FIRST_SECONDS
 
     def learn(self, names: Iterable[str], count: int, seconds: float) -> None:
-        """Take note of a batch of ``count`` calls that took ``seconds``."""
+        """Take note of a batch of ``count`` calls, of operations of these distinct names, that took ``seconds``."""
         fixed = min(self._fixed * _RISE, seconds)
         self._fixed = fixed
         each = (seconds - fixed) / count
-        for name in set(names):
+        for name in names:
             before = self._calls.get(name, each)
             self._calls[name] = _KEEP * before + (1 - _KEEP) * each

@@ -7,7 +7,6 @@ import functools
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -239,7 +238,6 @@ class WriteQueue:
 
     def _settle_batch(self, batch: QueuedBatch, outcomes: Sequence[Outcome]) -> set[int]:
         """Settle what is final; return the ids of the tickets that go round again (their keys stay in flight)."""
-        self._observe_batch(batch)
         busy: list[Ticket] = []
         reparse: list[tuple[Ticket, NeedsParse | Later]] = []
         written: list[Ticket] = []
@@ -257,9 +255,9 @@ class WriteQueue:
                     ticket.future.set_result(outcome)
             else:
                 self._settle(ticket, outcome)
+        # The callers just answered go first: what they ask next is on its way to the writer when this is counted.
+        asyncio.get_running_loop().call_soon(self._observe_batch, batch, written, time.monotonic())
         if written:
-            for name, count in Counter(ticket.name for ticket in written).items():
-                self._observer.operation(name, "written", count)
             for listener in self.on_commit:
                 _safely(functools.partial(listener, written))
         if busy:
@@ -268,12 +266,14 @@ class WriteQueue:
             self._spawn([ticket for ticket, _ in reparse], self._parse(reparse))
         return {id(ticket) for ticket in (*busy, *(ticket for ticket, _ in reparse))}
 
-    def _observe_batch(self, batch: QueuedBatch) -> None:
+    def _observe_batch(self, batch: QueuedBatch, written: Sequence[Ticket], ended_at: float) -> None:
         taken, began_at = batch.taken, batch.began_at
         self._observer.batch(len(taken))
         if taken:
             self._observer.queue_waits([began_at - ticket.submitted_at for ticket in taken])
-            self._holds.learn((ticket.name for ticket in taken), len(taken), time.monotonic() - began_at)
+            self._holds.learn(_counted(taken), len(taken), ended_at - began_at)
+        for name, count in _counted(written).items():
+            self._observer.operation(name, "written", count)
 
     def _settle(self, ticket: Ticket, outcome: NotWritten | Unknown) -> None:
         self._observer.operation(ticket.name, "not_written" if isinstance(outcome, NotWritten) else "unknown")
@@ -380,6 +380,14 @@ class WriteQueue:
             self._sweeping.cancel()
             self._sweeping = None
         return len(left)
+
+
+def _counted(tickets: Sequence[Ticket]) -> dict[str, int]:
+    """How many there are of each operation."""
+    counts: dict[str, int] = {}
+    for ticket in tickets:
+        counts[ticket.name] = counts.get(ticket.name, 0) + 1
+    return counts
 
 
 def _safely(effect: Callable[[], None]) -> None:
