@@ -233,9 +233,7 @@ class Store:
         if not operation.writes:
             return await self._observed_read(operation, params)
         self._refuse_nested()
-        if operation.prepare is not None:
-            params = await self._prepared(operation, params)
-        ticket = self._tickets.of_operation(operation, params, deadline)
+        ticket = self._tickets.of_operation(operation, await self._prepared(operation, params), deadline)
         try:
             self.queue.submit(ticket)
         except StateError:

@@ -29,6 +29,7 @@ class QueuedBatch:
         self.lane = tickets[0].kind.value
         self.taken: Sequence[Ticket] = ()
         self.began_at = 0.0
+        self.beside = 1
 
     def wanted(self) -> bool:
         """Whether any caller still waits; asked on the writer's thread."""
