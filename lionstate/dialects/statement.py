@@ -45,8 +45,11 @@ class Statement:
 
     def each(self, conn: Connection, rows: Sequence[Row]) -> None:
         """Run a statement once per tuple of values, which stand in the order of its placeholders (SQLite)."""
-        if rows:
-            driver, sql = self.on_driver(conn)
+        if len(rows) == 1:
+            driver, sql, _ = self._on_driver(conn)
+            driver.execute(sql, rows[0])
+        elif rows:
+            driver, sql, _ = self._on_driver(conn)
             driver.executemany(sql, rows)
 
     def rows(self, conn: Connection, params: Mapping[str, Any] | None = None) -> list[Row]:

@@ -65,6 +65,8 @@ class Operation:
         """
         names, known, required, closed = self._shape
         bound = dict(zip(names, args, strict=False))
+        if not kwargs and len(args) == len(names):
+            return bound
         extra = closed and kwargs and not kwargs.keys() <= known
         if len(args) > len(names) or extra or not bound.keys().isdisjoint(kwargs):
             raise InvalidInputError(f"{self.name} does not take these arguments")

@@ -145,7 +145,7 @@ def lock_for_append(conn: Connection, /, ids: Sequence[str]) -> dict[str, Append
 
 def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:
     dialect = dialect_of(conn)
-    wanted = sorted(set(ids))
+    wanted = ids if len(ids) == 1 else sorted(set(ids))
     if not dialect.capabilities.concurrent_writers:
         rows = form.both(conn, wanted)
         return [(row[0], None, None if row[1] is None else form.of(row[1:])) for row in rows]
