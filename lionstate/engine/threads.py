@@ -73,6 +73,8 @@ class WorkerThread:
         self.mailbox = mailbox if mailbox is not None else Mailbox()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._ended = False
+        # Whether a callable runs now; of one thread, so not for several that share ``jobs``.
+        self.works = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -128,10 +130,12 @@ class WorkerThread:
         def job() -> None:
             result: Any = None
             error: BaseException | None = None
+            self.works = True
             try:
                 result = work()
             except BaseException as raised:
                 error = raised
+            self.works = False
             send(done, result, error)
 
         self.mailbox.jobs.put(job)

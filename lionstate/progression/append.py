@@ -22,6 +22,7 @@ from lionstate.errors import (
 from lionstate.progression.collection import ParsedCollection, append_text, check_new_id
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues, Unreadable
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target
+from lionstate.progression.sightings import note_sighting, was_written_by_others
 from lionstate.progression.storage_state import (
     AppendState,
     StorageState,
@@ -61,6 +62,7 @@ class _Fact:
 
     target: AppendTarget
     state: AppendState | StorageState | None
+    was_written_by_others: bool = False
     parsed: ParsedCollection | Unreadable | NeedsParse | None = None
     accepted: dict[str, None] = field(default_factory=dict)
 
@@ -93,7 +95,10 @@ class Appender:
         self._values = parsed
         self._dialect = dialect_of(conn)
         ids = sorted({progression for progression, _ in pairs})
-        facts = self._facts = {pid: _fact(state) for pid, state in lock_for_append(conn, ids).items()}
+        facts = self._facts = {
+            pid: _fact(locked.state, was_written_by_others(locked))
+            for pid, locked in lock_for_append(conn, ids).items()
+        }
         stateless = [progression for progression, fact in facts.items() if fact.state is None]
         if stateless:
             for progression, orphaned in record_orphans(conn, stateless).items():
@@ -156,6 +161,9 @@ class Appender:
             ids = list(fact.accepted)
             if not ids:
                 continue
+            if fact.was_written_by_others:
+                # This write brings the version on the state row up to date: what it covers is kept.
+                note_sighting(self._conn, progression, now=now)
             if fact.in_json:
                 effects.append(self._write_json(progression, fact, ids))
             if fact.in_items and fact.state is not None and not self._drifted(progression, fact, now):
@@ -200,10 +208,10 @@ class Appender:
         return True
 
 
-def _fact(state: AppendState | StorageState | None) -> _Fact:
+def _fact(state: AppendState | StorageState | None, was_written_by_others: bool = False) -> _Fact:
     if state is None:
         return _Fact(append_target(None, None, None), None)
-    return _Fact(append_target(state.phase, state.authority, state.blocked_reason), state)
+    return _Fact(append_target(state.phase, state.authority, state.blocked_reason), state, was_written_by_others)
 
 
 def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:

@@ -18,6 +18,7 @@ from lionstate.schema.own import progression_storage_state as table
 __all__ = [
     "AppendState",
     "Locked",
+    "LockedForAppend",
     "StorageState",
     "get_many",
     "get_state",
@@ -70,6 +71,14 @@ class AppendState(NamedTuple):
     frozen_count: int | None
     blocked_reason: str | None
     compat_read: bool
+    last_xact: int | None
+
+
+class LockedForAppend(NamedTuple):
+    """As ``Locked``, with what an append needs of the state row."""
+
+    version: int | None
+    state: AppendState | None
 
 
 class Locked(NamedTuple):
@@ -138,9 +147,9 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     return {pid: Locked(version, state) for pid, version, state in _lock(conn, ids, _WHOLE)}
 
 
-def lock_for_append(conn: Connection, /, ids: Sequence[str]) -> dict[str, AppendState | None]:
-    """``lock_many`` for appends: the state of each progression that exists, None without a state row."""
-    return {pid: state for pid, _, state in _lock(conn, ids, _FOR_APPEND)}
+def lock_for_append(conn: Connection, /, ids: Sequence[str]) -> dict[str, LockedForAppend]:
+    """``lock_many`` for appends, which reads what they need."""
+    return {pid: LockedForAppend(version, state) for pid, version, state in _lock(conn, ids, _FOR_APPEND)}
 
 
 def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:
