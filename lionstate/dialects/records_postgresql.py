@@ -66,6 +66,8 @@ _SET_SYSTEM_MESSAGES = Statement(
     .values(system_msg_id=_system.c.mids)
 )
 
+_DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
+
 
 class PostgresqlRecords:
     """See ``RecordIntents``."""
@@ -84,6 +86,10 @@ class PostgresqlRecords:
         if messages:
             ids = sorted(messages)
             _SET_SYSTEM_MESSAGES.run(conn, {"ids": ids, "mids": [messages[found] for found in ids]})
+
+    def store_bytes(self, conn: Connection) -> int:
+        found: int = conn.execute(_DATABASE_SIZE).scalar_one()
+        return found
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.strpos(cast(column, Text), part) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, cast, func, update
+from sqlalchemy import ColumnElement, Connection, bindparam, cast, func, text, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.types import Text, UserDefinedType
 
@@ -42,6 +42,8 @@ _SET_SYSTEM_MESSAGE = Statement(
     update(branches).where(branches.c.id == bindparam("branch")).values(system_msg_id=bindparam("message"))
 )
 
+_PAGE_COUNT, _PAGE_SIZE = text("PRAGMA page_count"), text("PRAGMA page_size")
+
 
 class SqliteRecords:
     """See ``RecordIntents``."""
@@ -54,6 +56,11 @@ class SqliteRecords:
 
     def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
         _SET_SYSTEM_MESSAGE.many(conn, [{"branch": branch, "message": mid} for branch, mid in messages.items()])
+
+    def store_bytes(self, conn: Connection) -> int:
+        pages: int = conn.execute(_PAGE_COUNT).scalar_one()
+        size: int = conn.execute(_PAGE_SIZE).scalar_one()
+        return pages * size
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.instr(cast(column, Text), part) > 0
