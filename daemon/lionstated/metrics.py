@@ -90,7 +90,7 @@ class Metrics:
         self.depth = gauge("lionstate_write_queue_depth", "Operations that wait for the writer.")
         self.bytes = gauge("lionstate_write_queue_bytes", "Bytes of the operations that wait.")
         self.age = gauge("lionstate_write_queue_age_seconds", "Age of the oldest operation that waits.")
-        self.queue_waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
+        self.waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
         self.batches = histogram("lionstate_write_batch_operations", "Operations of a transaction.", _SIZES)
         self.lock_waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
         self.lock_holds = histogram("lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES)
@@ -227,9 +227,10 @@ class Metrics:
         """A transaction with so many operations ended."""
         self.batches.observe(operations)
 
-    def queue_wait(self, seconds: float) -> None:
-        """An operation was taken after waiting for `seconds`."""
-        self.queue_waits.observe(seconds)
+    def queue_waits(self, seconds: Iterable[float]) -> None:
+        """Operations were taken after waiting for these times."""
+        for wait in seconds:
+            self.waits.observe(wait)
 
     def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
         """The queue changed."""
@@ -237,11 +238,11 @@ class Metrics:
         self.bytes.set(size_bytes)
         self.age.set(oldest_age_seconds)
 
-    def operation(self, name: str, outcome: str) -> None:
-        """An operation ended; what is not in the closed sets counts as `other`."""
+    def operation(self, name: str, outcome: str, count: int = 1) -> None:
+        """So many operations ended; what is not in the closed sets counts as `other`."""
         self.operations.labels(
             name if name in self._operations else OTHER, outcome if outcome in _OUTCOMES else OTHER
-        ).inc()
+        ).inc(count)
 
     def foreign_commit(self) -> None:
         """Another process committed since the last look."""

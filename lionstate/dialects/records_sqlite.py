@@ -48,8 +48,8 @@ _PAGE_COUNT, _PAGE_SIZE = text("PRAGMA page_count"), text("PRAGMA page_size")
 class SqliteRecords:
     """See ``RecordIntents``."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        _UPSERT_MESSAGE.many(conn, rows)
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        _UPSERT_MESSAGE.each(conn, rows)
 
     def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
         _TOUCH_SESSION.many(conn, [{"session": session, "at": at} for session, at in activity.items()])

@@ -79,7 +79,6 @@ _ITEM_EXISTS = Statement(
     select(progression_items.c.ordinal)
     .where(progression_items.c.progression_id == bindparam("pid"))
     .where(progression_items.c.message_id == bindparam("mid"))
-    .limit(1)
 )
 _given = func.json_each(bindparam("ids", type_=Text)).table_valued("value")
 _WITH_ITEMS = Statement(
@@ -218,19 +217,20 @@ class SqliteDialect(SqliteRecords):
         return []
 
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
-        _INSERT_ITEM.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
+        _INSERT_ITEM.each(conn, rows)
 
     def insert_items_ignore(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
-        _INSERT_ITEM_IGNORE.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
+        _INSERT_ITEM_IGNORE.each(conn, rows)
 
     def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        return {pair for pair in pairs if _ITEM_EXISTS.rows(conn, {"pid": pair[0], "mid": pair[1]})}
+        driver, sql = _ITEM_EXISTS.on_driver(conn)
+        return {pair for pair in pairs if driver.execute(sql, pair).fetchone() is not None}
 
     def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return {row[0] for row in _WITH_ITEMS.rows(conn, {"ids": self.bind_ids(ids)})} if ids else set()
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
-        _ADVANCE.many(conn, [{"pid": p, "following": n, "now": now} for p, n in next_ordinals.items()])
+        _ADVANCE.each(conn, [(following, now, progression) for progression, following in next_ordinals.items()])
 
     def prefer_indexes(self, conn: Connection) -> None:
         """Nothing to do: the planner prefers them by rule."""
