@@ -17,7 +17,7 @@ import anyio
 from lionstate.errors import ClosedError, StateError
 
 from . import logs
-from .command import run_command
+from .child_process import run_command
 from .metrics import Metrics
 from .settings import Delivery
 

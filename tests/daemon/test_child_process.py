@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lionstated.command import Ended, run_command
+from lionstated.child_process import Ended, run_command
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.anyio
