@@ -45,6 +45,16 @@ def _pause_line(found: MigrationStatus) -> str:
     return f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}"
 
 
+def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
+    """What is seen of other programs that write this store, and whether cutover waits for them."""
+    consequence = "accepted" if found.accept_foreign_writers else "cutover waits"
+    if found.foreign_sessions:
+        yield f"another program seems to write {found.foreign_sessions} sessions of this store: {consequence}"
+    if found.foreign_sighted_at is not None:
+        seen = _ago(found.foreign_sighted_at)
+        yield f"another program wrote a progression in dual (found {seen}): {consequence}"
+
+
 def status(found: MigrationStatus, *, as_json: bool) -> None:
     """Print the status of a store; whether it is paused comes first."""
     if as_json:
@@ -62,6 +72,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
+    for line in _foreign_lines(found):
+        console.print(line, highlight=False)
     if found.compat_read_everywhere:
         console.print("compat read is on for every progression")
     if found.hottest:

@@ -118,6 +118,17 @@ class Dialect(RecordIntents, Protocol):
         """Make writers that wait for the parent row look at it again; nothing where the transaction is the lock."""
         ...
 
+    def parent_version(self, conn: Connection, progression_id: str) -> int | None:
+        """The version token of a ``progressions`` row as this transaction sees it; None where rows carry none."""
+        ...
+
+    def written_by_others(self, conn: Connection, limit: int) -> list[str]:
+        """Dual progressions whose parent row is not the version on the state row, at most ``limit``.
+
+        Empty where rows carry no versions. Cost: one pass over the dual state rows, one seek each.
+        """
+        ...
+
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         """Insert item rows (progression id, ordinal, message id); a conflict raises."""
         ...
@@ -135,7 +146,7 @@ class Dialect(RecordIntents, Protocol):
         ...
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
-        """Set ``next_ordinal``, ``updated_at`` and where it exists the writing transaction's id, one row each."""
+        """Set ``next_ordinal`` and ``updated_at``, one row each; in ``dual`` also the parent's version token."""
         ...
 
     def prefer_indexes(self, conn: Connection) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    case,
     cast,
     func,
     literal_column,
@@ -53,8 +54,10 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
     return column == any_(bindparam(name, type_=_texts))
 
 
+_version: ColumnElement[int] = literal_column("progressions.xmin::text::bigint")
+
 _LOCK_PARENTS = (
-    select(progressions.c.id, literal_column("progressions.xmin::text::bigint"))
+    select(progressions.c.id, _version)
     .where(_among(progressions.c.id, "ids"))
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True)
@@ -66,8 +69,17 @@ _FREE_PARENTS = (
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True, skip_locked=True)
 )
-_VALUE = select(progressions.c.collection, literal_column("progressions.xmin::text::bigint")).where(
-    progressions.c.id == bindparam("pid")
+_VALUE = select(progressions.c.collection, _version).where(progressions.c.id == bindparam("pid"))
+_PARENT_VERSION = select(_version).where(progressions.c.id == bindparam("pid"))
+_version_of_parent = select(_version).where(progressions.c.id == progression_storage_state.c.progression_id)
+_WRITTEN_BY_OTHERS = (
+    select(progressions.c.id)
+    .select_from(
+        progressions.join(progression_storage_state, progression_storage_state.c.progression_id == progressions.c.id)
+    )
+    .where(progression_storage_state.c.phase == "dual")
+    .where(progression_storage_state.c.last_xact != _version)
+    .limit(bindparam("limit"))
 )
 _TOUCH = update(progressions).where(progressions.c.id == bindparam("pid")).values(created_at=progressions.c.created_at)
 _given = (
@@ -105,7 +117,11 @@ _ADVANCE = (
     .values(
         next_ordinal=_following.c.following,
         updated_at=bindparam("now"),
-        last_xact=literal_column("pg_current_xact_id()::text::bigint"),
+        # Not pg_current_xact_id(): a row that a savepoint wrote carries the id of the savepoint.
+        last_xact=case(
+            (progression_storage_state.c.phase == "dual", _version_of_parent.scalar_subquery()),
+            else_=progression_storage_state.c.last_xact,
+        ),
     )
 )
 # LionAGI locks a session's signals by the same key.
@@ -191,6 +207,13 @@ class PostgresqlDialect(PostgresqlRecords):
 
     def touch_parent(self, conn: Connection, progression_id: str) -> None:
         conn.execute(_TOUCH, {"pid": progression_id})
+
+    def parent_version(self, conn: Connection, progression_id: str) -> int | None:
+        found: int | None = conn.execute(_PARENT_VERSION, {"pid": progression_id}).scalar_one_or_none()
+        return found
+
+    def written_by_others(self, conn: Connection, limit: int) -> list[str]:
+        return list(conn.execute(_WRITTEN_BY_OTHERS, {"limit": limit}).scalars())
 
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         self._insert(conn, _INSERT_ITEMS, rows)

@@ -180,6 +180,12 @@ class SqliteDialect(SqliteRecords):
     def touch_parent(self, conn: Connection, progression_id: str) -> None:
         return None
 
+    def parent_version(self, conn: Connection, progression_id: str) -> int | None:
+        return None
+
+    def written_by_others(self, conn: Connection, limit: int) -> list[str]:
+        return []
+
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         _INSERT_ITEM.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
 

@@ -90,6 +90,7 @@ def admit(conn: Connection, /, judged: Judged, *, generation: int, actor: str, n
         "source_count": count,
         "backfill_next": 0,
         "next_ordinal": count,
+        "last_xact": locked.version,
         "blocked_reason": None,
         "held_reason": None,
         "held_detail": None,

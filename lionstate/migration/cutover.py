@@ -19,6 +19,7 @@ from lionstate.migration.verification import Proof
 from lionstate.progression.control import FENCE_OFF_KEY, switch_is_on
 from lionstate.progression.items import page
 from lionstate.progression.phases import Authority, Phase
+from lionstate.progression.sightings import note_sighting, was_written_by_others
 from lionstate.progression.storage_state import Locked, StorageState, lock_many, update_state
 from lionstate.schema import fence_exists, install_fence
 from lionstate.schema.own import migration_control, progression_sizes, progression_storage_state
@@ -83,6 +84,7 @@ def cut_over(
     mark: Mark | None,
     transactions: Callable[[], int],
     may_read: bool,
+    accept_foreign_writers: bool,
     actor: str,
     now: float,
 ) -> Stage:
@@ -96,9 +98,10 @@ def cut_over(
         transactions: Explicit transactions begun so far, asked under the lock.
         may_read: Whether the budget lets the value be read and compared under the lock; without it a progression
             that can have changed is missed.
+        accept_foreign_writers: Cut over although another program has written the parent row.
 
     Cost: at most twelve statements; when something can have changed also one read and comparison of the value.
-    Contract: ADR-0117 D3; design decisions 7, 10, 21.
+    Contract: ADR-0117 D3; design decisions 7, 10, 21, 37.
     """
     began = time.perf_counter()
     progression_id = proof.judged.progression_id
@@ -128,6 +131,11 @@ def cut_over(
         code = BlockedCode.ALLOCATOR_MISMATCH
     if code is not None:
         return write_block(conn, state, code, details=proof.details, actor=actor, now=now)
+    if was_written_by_others(locked) and not accept_foreign_writers:
+        note_sighting(conn, progression_id, actor=actor, now=now)
+        _hold(conn, state, HeldReason.FOREIGN_WRITER, "its row was written by another program", 0, actor, now)
+        update_state(conn, progression_id, {"last_xact": locked.version})
+        return Stage(StageOutcome.HELD, held=HeldReason.FOREIGN_WRITER)
     _flip(conn, state, proof, tail, actor, now)
     count = proof.count + len(tail)
     seconds = time.perf_counter() - began
@@ -198,7 +206,7 @@ def _flip(conn: Connection, state: StorageState, proof: Proof, tail: list[str], 
         "held_reason": None,
         "held_detail": None,
         "verify_misses": 0,
-        "last_xact": dialect.transaction_id(conn),
+        "last_xact": dialect.parent_version(conn, pid),
     }
     update_state(conn, pid, changes)
     conn.execute(delete(progression_sizes).where(progression_sizes.c.progression_id == pid))
@@ -244,7 +252,7 @@ def roll_back(
         "verify_misses": 0,
         "shadow_rows": 1,
         "updated_at": now,
-        "last_xact": dialect.transaction_id(conn),
+        "last_xact": dialect.parent_version(conn, progression_id),
     }
     update_state(conn, progression_id, changes)
     details = {"backfill_next": state.backfill_next, "source_count": state.source_count, "reason": reason}

@@ -237,6 +237,9 @@ class MigrationStatus:
         pause: The pause in force.
         accept_foreign_writers: Whether cutover goes on although another program writes.
         foreign_sessions: Sessions that another program seems to write, at most 100; None if not looked at.
+        foreign_progressions: Dual progressions that another program has written since lionstate last did, at most
+            100; always 0 where rows carry no versions (SQLite).
+        foreign_sighted_at: When such a write was last found, epoch seconds; None if not in the last 24 hours.
         compat_read_everywhere: The global switch.
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
@@ -254,6 +257,8 @@ class MigrationStatus:
     pause: Pause | None
     accept_foreign_writers: bool
     foreign_sessions: int | None
+    foreign_progressions: int
+    foreign_sighted_at: float | None
     compat_read_everywhere: bool
     sizes_measured: int
     sizes_measured_at: float | None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, func, select
 
@@ -32,6 +34,7 @@ from lionstate.migration.report import (
 from lionstate.migration.status import read_blocked, read_status
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Turn, Worker
+from lionstate.progression import sightings
 from lionstate.progression.phases import new_generation
 from lionstate.schema.own import progression_storage_state
 
@@ -39,6 +42,7 @@ __all__ = ["ProgressionMigrationService"]
 
 _MAX_LIMIT = 10_000
 _CANDIDATES = 100
+_SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
@@ -99,8 +103,8 @@ class ProgressionMigrationService:
     async def _step(self, progression_id: str | None, caps: Caps) -> MigrationStep:
         now = time.time()
         controls: Controls = await self._store.read(bound(control.load, now))
-        accept = self._accept or controls.accept_foreign_writers
-        run = _Run(self, controls, accept)
+        controls = replace(controls, accept_foreign_writers=self._accept or controls.accept_foreign_writers)
+        run = _Run(self, controls)
         worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, waits=run.waits)
         try:
             if controls.pause is not None:
@@ -326,26 +330,45 @@ def _held(conn: Connection) -> dict[str, int]:
 class _Run:
     """What one automatic step knows of the whole store."""
 
-    def __init__(self, service: ProgressionMigrationService, controls: Controls, accept: bool) -> None:
+    def __init__(self, service: ProgressionMigrationService, controls: Controls) -> None:
         self._service = service
-        self._accept = accept
+        self._accept = controls.accept_foreign_writers
         self._looked = False
         self._reason: HeldReason | None = None
+        self._written: Sequence[str] = ()
         self._scanned = False
 
-    async def waits(self) -> HeldReason | None:
-        """Why no cutover may happen now, which is no progression's own fault; asked once a step."""
+    async def waits(self, progression_id: str | None = None) -> HeldReason | None:
+        """Why no cutover may happen now, which is no progression's own fault; found out once a step.
+
+        One whose own row another program wrote is not told to wait: its proof says what became of it, and its
+        cutover is refused under the lock.
+        """
         if not self._looked:
             self._looked = True
             store = self._service._store
             if await store.read(cutover.fence_is_missing):
                 self._reason = HeldReason.FENCE_MISSING
-            elif not self._accept:
-                found: list[tuple[str, float]] = await store.read(candidates.foreign_sessions)
-                seen = store.parsed.append_counts
-                if any(progression not in seen for progression, _ in found):
-                    self._reason = HeldReason.FOREIGN_WRITER
+            elif not self._accept and await self._foreign_writers():
+                self._reason = HeldReason.FOREIGN_WRITER
+        if self._reason is HeldReason.FOREIGN_WRITER and progression_id in self._written:
+            return None
         return self._reason
+
+    async def _foreign_writers(self) -> bool:
+        """Whether another program seems to write this store; what rows show of it is noted."""
+        service, store = self._service, self._service._store
+        found: list[tuple[str, float]] = await store.read(candidates.foreign_sessions)
+        seen = store.parsed.append_counts
+        if any(progression not in seen for progression, _ in found):
+            return True
+        now = time.time()
+        self._written = await store.read(lambda conn: store.dialect.written_by_others(conn, _SIGHTINGS))
+        if self._written:
+            note = bound(sightings.note_sighting, self._written[0], actor=service._actor, now=now)
+            await store.maintain("progression_migrate.sighting", note)
+            return True
+        return await store.read(bound(sightings.sighted_at, now)) is not None
 
     async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
         """Progressions to work on next, in order; [] when there is nothing left that was not tried."""

@@ -14,12 +14,14 @@ from lionstate.migration.control import get_maintenance_enabled, load
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
+from lionstate.progression.sightings import sighted_at
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
 
 __all__ = ["read_blocked", "read_status"]
 
 _s = progression_storage_state.c
+_NAMED = 100
 
 
 def completion(phases: Mapping[str, int]) -> float:
@@ -66,6 +68,7 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
     ).one()
     controls = load(conn, now)
     sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
+    written = dialect_of(conn).written_by_others(conn, _NAMED)
     return MigrationStatus(
         phases=dict(phases),
         remaining_items=int(remaining or 0),
@@ -76,6 +79,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         pause=controls.pause,
         accept_foreign_writers=controls.accept_foreign_writers,
         foreign_sessions=len(sessions),
+        foreign_progressions=len(written),
+        foreign_sighted_at=now if written else sighted_at(conn, now),
         compat_read_everywhere=switch_is_on(conn, COMPAT_READ_KEY),
         sizes_measured=measured,
         sizes_measured_at=measured_at,

@@ -31,7 +31,7 @@ _TEXT_TRIES = 3
 _LARGE = 10_000
 _MEASUREMENTS = 3
 _WAIT_DETAILS: Final = {
-    HeldReason.FOREIGN_WRITER: "another program seems to write sessions of this store",
+    HeldReason.FOREIGN_WRITER: "another program seems to write this store",
     HeldReason.FENCE_MISSING: "the fence was removed: install it again or turn it off",
 }
 
@@ -70,7 +70,7 @@ class Worker:
         controls: Controls,
         *,
         actor: str,
-        waits: Callable[[], Awaitable[HeldReason | None]],
+        waits: Callable[[str], Awaitable[HeldReason | None]],
     ) -> None:
         """Prepare; ``waits`` tells why no cutover may happen now."""
         self._store = store
@@ -289,7 +289,7 @@ class Worker:
     async def _finish(self, state: StorageState) -> Turn | StopReason:
         """Prove both representations equal outside the lock, then flip under it."""
         pid = state.progression_id
-        waits = await self._waits()
+        waits = await self._waits(pid)
         if waits is not None:
             return await self._hold(state, waits, _WAIT_DETAILS[waits])
         for _ in range(_TEXT_TRIES):
@@ -343,6 +343,7 @@ class Worker:
             mark=self._memory.marks.get(pid),
             may_read=may_read,
             transactions=lambda: self._store.explicit_transactions,
+            accept_foreign_writers=self._controls.accept_foreign_writers,
             actor=self._actor,
             now=time.time(),
         )

@@ -22,6 +22,7 @@ from lionstate.errors import (
 from lionstate.progression.collection import ParsedCollection, append_text, check_new_id
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues, Unreadable
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target
+from lionstate.progression.sightings import note_sighting, was_written_by_others
 from lionstate.progression.storage_state import StorageState, lock_many, record_orphans, update_state
 from lionstate.schema.conversation import progressions
 
@@ -55,6 +56,7 @@ class _Fact:
 
     target: AppendTarget
     state: StorageState | None
+    was_written_by_others: bool = False
     parsed: ParsedCollection | Unreadable | NeedsParse | None = None
     accepted: dict[str, None] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class Appender:
         self._facts: dict[str, _Fact] = {}
         ids = sorted({progression for progression, _ in pairs})
         for progression, locked in lock_many(conn, ids).items():
-            self._facts[progression] = _fact(locked.state)
+            self._facts[progression] = _fact(locked.state, was_written_by_others(locked))
         stateless = [progression for progression, fact in self._facts.items() if fact.state is None]
         for progression, orphaned in record_orphans(conn, stateless).items():
             self._facts[progression] = _fact(orphaned)
@@ -156,6 +158,9 @@ class Appender:
             ids = list(fact.accepted)
             if not ids:
                 continue
+            if fact.was_written_by_others:
+                # This write brings the version on the state row up to date: what it covers is kept.
+                note_sighting(self._conn, progression, now=now)
             if fact.in_json:
                 effects.append(self._write_json(progression, fact, ids))
             if fact.in_items and fact.state is not None and not self._drifted(progression, fact, now):
@@ -205,10 +210,11 @@ class Appender:
         return True
 
 
-def _fact(state: StorageState | None) -> _Fact:
+def _fact(state: StorageState | None, was_written_by_others: bool = False) -> _Fact:
     if state is None:
         return _Fact(append_target(None, None, reason=None), None)
-    return _Fact(append_target(state.phase, state.authority, reason=state.blocked_reason), state)
+    target = append_target(state.phase, state.authority, reason=state.blocked_reason)
+    return _Fact(target, state, was_written_by_others)
 
 
 def _doubts_items(fact: _Fact) -> bool:

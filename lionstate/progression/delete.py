@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects import Statement
 from lionstate.errors import BlockedCode, ForeignKeyError, InvalidInputError
 from lionstate.progression import items
 from lionstate.progression.control import ensure_fence
@@ -99,7 +99,6 @@ def tombstone(conn: Connection, /, progression_id: str, state: StorageState | No
         "generation": new_generation(),
         "compat_read": 0,
         "updated_at": time.time(),
-        "last_xact": dialect_of(conn).transaction_id(conn),
     }
     if state is None:
         insert_state(conn, {"progression_id": progression_id, **changes})

@@ -15,6 +15,7 @@ from lionstate.progression import items
 from lionstate.progression.collection import PreparedCollection, prepare
 from lionstate.progression.control import ensure_fence
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target, new_generation
+from lionstate.progression.sightings import note_sighting, was_written_by_others
 from lionstate.progression.storage_state import (
     StorageState,
     insert_state,
@@ -70,7 +71,7 @@ def create_progression(conn: Connection, /, progression_id: str, collection: Seq
             "phase": Phase.ITEMS.value,
             "authority": Authority.ITEMS.value,
             "cutover_at": now,
-            **_both_replaced(conn, prepared, now),
+            **_both_replaced(conn, progression_id, prepared, now),
         }
         insert_state(conn, values)
         items.insert_all(conn, progression_id, prepared.ids)
@@ -103,7 +104,7 @@ def refuse_tombstones(conn: Connection, /, ids: Iterable[str]) -> set[str]:
     return set(found)
 
 
-def _both_replaced(conn: Connection, prepared: PreparedCollection, now: float) -> dict[str, Any]:
+def _both_replaced(conn: Connection, progression_id: str, prepared: PreparedCollection, now: float) -> dict[str, Any]:
     """State columns of a row whose JSON and items are the same, whole collection."""
     return {
         "source_count": prepared.count,
@@ -114,11 +115,13 @@ def _both_replaced(conn: Connection, prepared: PreparedCollection, now: float) -
         "items_digest": prepared.digest,
         "text_bytes": prepared.text_bytes,
         "text_sha256": prepared.text_sha256,
-        **_touched(conn, now),
+        **_touched(conn, progression_id, now),
     }
 
 
-def _only_json(conn: Connection, prepared: PreparedCollection, now: float, *, dual: bool) -> dict[str, Any]:
+def _only_json(
+    conn: Connection, progression_id: str, prepared: PreparedCollection, now: float, *, dual: bool
+) -> dict[str, Any]:
     """State columns of a row whose JSON is the authority; in dual the backfill starts again."""
     return {
         "source_count": prepared.count if dual else None,
@@ -130,17 +133,17 @@ def _only_json(conn: Connection, prepared: PreparedCollection, now: float, *, du
         "text_bytes": None,
         "text_sha256": None,
         "shadow_rows": 0,
-        **_touched(conn, now),
+        **_touched(conn, progression_id, now),
     }
 
 
-def _touched(conn: Connection, now: float) -> dict[str, Any]:
+def _touched(conn: Connection, progression_id: str, now: float) -> dict[str, Any]:
     return {
         "generation": new_generation(),
         "replacing": 0,
         "verify_misses": 0,
         "updated_at": now,
-        "last_xact": dialect_of(conn).transaction_id(conn),
+        "last_xact": dialect_of(conn).parent_version(conn, progression_id),
     }
 
 
@@ -163,6 +166,8 @@ def set_progression(conn: Connection, /, progression_id: str, collection: Sequen
     if state is None:
         _SET_COLLECTION.run(conn, {"pid": progression_id, "text": prepared.text})
     elif not state.is_tombstone:
+        if was_written_by_others(locked):
+            note_sighting(conn, progression_id, now=time.time())
         _replace(conn, state, prepared)
 
 
@@ -181,7 +186,7 @@ def _replace(conn: Connection, state: StorageState, prepared: PreparedCollection
     if in_items or target is AppendTarget.DUAL:
         items.insert_all(conn, progression_id, prepared.ids)
     if in_items:
-        changes = {"authority": Authority.ITEMS.value, **_both_replaced(conn, prepared, now)}
+        changes = {"authority": Authority.ITEMS.value, **_both_replaced(conn, progression_id, prepared, now)}
     else:
-        changes = _only_json(conn, prepared, now, dual=target is AppendTarget.DUAL)
+        changes = _only_json(conn, progression_id, prepared, now, dual=target is AppendTarget.DUAL)
     update_state(conn, progression_id, changes)

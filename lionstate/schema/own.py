@@ -68,7 +68,7 @@ progression_storage_state = Table(
     # Length and SHA-256 (hex) of the JSON text as it stood at cutover, replacement or creation in items.
     Column("text_bytes", BigInteger),
     Column("text_sha256", Text),
-    # PostgreSQL: the transaction id of our last write to the parent row.
+    # PostgreSQL: the version (xmin) of the parent row as our last write, or the admission, left it.
     Column("last_xact", BigInteger),
     Column("held_reason", Text),
     Column("held_detail", Text),
