@@ -121,7 +121,9 @@ class Metrics:
     def _define_migration(self) -> None:
         gauge, histogram, counter = self._gauge, self._histogram, self._counter
         self.progressions = gauge("lionstate_migration_progressions", "Progressions.", phase=_PHASES)
-        self.remaining_items = gauge("lionstate_migration_remaining_items", "Items still to copy.")
+        self.remaining_items = gauge(
+            "lionstate_migration_remaining_items", "Items of admitted progressions still to copy."
+        )
         self.step_times = histogram("lionstate_migration_step_seconds", "Time of a step.", _SLOW)
         self.items = counter("lionstate_migration_items_total", "Items copied.")
         self.migrated_bytes = counter("lionstate_migration_bytes_total", "Bytes copied.")
@@ -183,7 +185,7 @@ class Metrics:
         """Set the gauges of phases, remaining items, blocked and held."""
         for phase in _PHASES:
             self.progressions.labels(phase).set(status.phases.get(phase, 0))
-        self.remaining_items.set(status.remaining_items)
+        self.remaining_items.set(status.admitted_items)
         for code in BlockedCode:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
         for reason in HeldReason:

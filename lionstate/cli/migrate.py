@@ -38,9 +38,9 @@ _BUSY_STEPS = 3
 _BUSY_SECONDS = 0.2
 
 
-def _with_service(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
+def _with_service(target: Target, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
     async def run() -> R:
-        async with open_target(target) as service:
+        async with open_target(target, reads=reads) as service:
             return await work(service)
 
     return run_until_interrupted(run())
@@ -55,7 +55,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
-    found = _with_service(Target(url, daemon, token), lambda service: service.status(limit=limit))
+    found = _with_service(Target(url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 
 
@@ -136,7 +136,7 @@ def verify(
 
     Exits with 6 when they differ and with 7 when there is only one.
     """
-    found = _with_service(Target(url, daemon, token), lambda service: service.verify(progression_id))
+    found = _with_service(Target(url, daemon, token), lambda service: service.verify(progression_id), reads=True)
     render.verification(found, as_json=as_json)
     codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
     raise typer.Exit(codes.get(found.outcome, 0))

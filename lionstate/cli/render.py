@@ -16,6 +16,7 @@ from lionstate.migration import MigrationStatus, MigrationStep, VerificationResu
 
 __all__ = ["done", "progress", "status", "steps", "verification"]
 
+_UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
 
 
@@ -55,6 +56,12 @@ def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
         yield f"another program wrote a progression in dual (found {seen}): {consequence}"
 
 
+def _remaining(found: MigrationStatus) -> str:
+    if found.remaining_items is not None:
+        return str(found.remaining_items)
+    return f"{_UNMEASURED}; {found.admitted_items} in progressions that were admitted"
+
+
 def status(found: MigrationStatus, *, as_json: bool) -> None:
     """Print the status of a store; whether it is paused comes first."""
     if as_json:
@@ -68,7 +75,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
     console.print(table)
-    console.print(f"items still to copy: {found.remaining_items}   done: {found.completion:.1%}", highlight=False)
+    console.print(f"items still to copy: {_remaining(found)}   done: {found.completion:.1%}", highlight=False)
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
@@ -104,6 +111,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "steps": len(found),
         "phases": dict(after.phases),
         "remaining_items": after.remaining_items,
+        "admitted_items": after.admitted_items,
     }
     if as_json:
         _print_json(summary)
@@ -111,6 +119,8 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
     table = Table(show_header=False, box=None)
     for name, value in summary.items():
         text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+        if text is None:
+            text = _UNMEASURED
         table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
     console = Console(soft_wrap=True)
     if after.pause is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from lionstate.dialects import Dialect, dialect_named
@@ -230,10 +230,15 @@ async def _give_back(conn: AsyncConnection) -> None:
 class PostgresqlReader:
     """A pool of connections; a script runs in one REPEATABLE READ READ ONLY transaction."""
 
-    def __init__(self, url: StoreURL, settings: EngineSettings) -> None:
-        """Prepare the pool."""
+    def __init__(
+        self, url: StoreURL, settings: EngineSettings, *, prepare: Callable[[Any], None] | None = None
+    ) -> None:
+        """Prepare the pool; ``prepare`` is called with each new driver connection."""
         self.dialect = dialect_named("postgresql")
         self.engine = create_engine(url, settings, pool_size=settings.readers, for_writes=False)
+        if prepare is not None:
+            made = prepare
+            event.listen(self.engine.sync_engine, "connect", lambda driver, _record: made(driver))
         self._snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._closed = False
 

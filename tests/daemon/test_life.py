@@ -228,6 +228,9 @@ def test_port_in_use_and_bad_paths(folder: Path) -> None:
         (["--check-config", "--queue-max-operations", "x"], 2, "queue.max_operations in flag --queue-max"),
         (["--config", "/nonexistent.toml"], 2, "cannot read /nonexistent.toml"),
         ([], 2, "no store given"),
+        (["--database-url", ""], 2, "no store given"),
+        (["--database-url", " "], 2, "no store given"),
+        (["--check-config", "--database-url", " "], 2, "no store given"),
     ],
 )
 def test_the_command(arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:

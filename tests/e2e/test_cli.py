@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,11 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from lionstate import StateClient
 from lionstate.cli.main import main
 from tests.demo.processes import DaemonProcess
 from tests.e2e.conftest import LIONSTATE, Daemons, clean_environment, lionstate
+from tests.e2e.test_refused_starts import contents
+from tests.support.lionagi_store import FIXTURE, copy_to_postgresql
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -150,6 +156,62 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert {"maintenance_enabled": True} == shell.json("enable")
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_look_changes_nothing(
+    database: str,
+    request: pytest.FixtureRequest,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Decision 32: a store that lionstate has never written to is read without its tables; decision 19: no guesses."""
+    url = _store(request, folder, database)
+    if database == "sqlite":
+        shutil.copyfile(FIXTURE, url)
+    else:
+        asyncio.run(copy_to_postgresql(FIXTURE, url))
+    before = (contents(folder), _tables(url))
+    shell = Shell(["--url", url], capsys, monkeypatch)
+    said = shell("status")
+    assert said.splitlines()[0] == "migration: not paused"
+    assert "items still to copy: unknown until measured; 0 in progressions that were admitted" in said
+    found = shell.json("status")
+    assert {"json": 16, "dual": 0, "items": 0, "blocked": 0} == found["phases"]
+    assert (None, 0) == (found["remaining_items"], found["sizes_measured"])
+    (progression,) = _select(url, "SELECT max(id) FROM progressions")
+    assert "not_applicable" == shell.json(f"verify {progression}", code=7)["outcome"]
+    assert before == (contents(folder), _tables(url))
+    # What changes something does adopt the store.
+    assert "unknown until measured" in shell("step --max-items 1")
+    assert "progression_items" in _tables(url)
+    assert "progression_items" not in before[1]
+
+
+def _tables(url: str) -> list[str]:
+    names = "SELECT name FROM sqlite_master ORDER BY name"
+    if url.startswith("postgresql"):
+        names = (
+            "SELECT tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
+        )
+    return _select(url, names)
+
+
+def _select(url: str, query: str) -> list[Any]:
+    """The first column of a plain query, from outside lionstate; this process has no store open."""
+
+    async def ask() -> list[Any]:
+        engine = create_async_engine(url, poolclass=NullPool)
+        async with engine.connect() as conn:
+            found = list((await conn.execute(text(query))).scalars())
+        await engine.dispose()
+        return found
+
+    if url.startswith("postgresql"):
+        return asyncio.run(ask())
+    with contextlib.closing(sqlite3.connect(f"file:{url}?mode=ro&immutable=1", uri=True)) as conn:
+        return [row[0] for row in conn.execute(query)]
+
+
 def test_a_mismatch(shell: Shell) -> None:
     """Design §8: 6. Another program has changed an item row."""
     shell("step --progression q --until-done")
@@ -167,6 +229,13 @@ def test_usage_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     shell = Shell([], capsys, monkeypatch)
     for verb in VERBS:
         assert "no store given" in shell(verb, code=2)
+    for where in (["--url", ""], ["--url", " "], ["--daemon", ""], ["--url", "", "--daemon", ""]):
+        shell.where = where
+        assert "no store given" in shell("status", code=2)
+    shell.where = []
+    monkeypatch.setenv("LIONSTATE_DATABASE__URL", "")
+    assert "no store given" in shell("status", code=2)
+    monkeypatch.delenv("LIONSTATE_DATABASE__URL")
     shell.where = ["--url", str(folder / "x.db")]
     assert "there is no store at" in shell("status", code=4)
     assert "--enable or --disable" in shell("compat-read p", code=2)
