@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
-from lionstate.queue import QueueLimits, Ticket
+from lionstate.queue import CommitNews, QueueLimits, Ticket
 from lionstate.store import Store
 
 from .api import OperationLike, Verb
@@ -76,8 +78,10 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
     delivery = _delivery(store, settings, metrics)
+    news = _news(store, metrics)
 
     async def drain(seconds: float) -> None:
+        news.close()
         # Attempts under way are settled while the queue still takes that.
         end = time.monotonic() + seconds
         await delivery.end(seconds / 2)
@@ -105,8 +109,22 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         maintenance=timer.run,
         alive=alive,
         delivery=delivery.run,
+        news=news,
         reload=reload,
     )
+
+
+def _news(store: Store, metrics: Metrics) -> CommitNews:
+    news, loop = CommitNews(), asyncio.get_running_loop()
+    store.queue.on_commit.append(news.committed)
+
+    def foreign() -> None:
+        # The loop may have ended before the engine's last look.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(news.announce, None)
+
+    metrics.on_foreign_commit.append(foreign)
+    return news
 
 
 def _delivery(store: Store, settings: Settings, metrics: Metrics) -> DeliveryRunner:

@@ -48,6 +48,8 @@ class Metrics:
         _disable_created()
         self.registry = CollectorRegistry()
         self._operations = frozenset(operations)
+        # Called on the engine's threads.
+        self.on_foreign_commit: list[Callable[[], None]] = []
         self._define_service()
         self._define_write()
         self._define_wal()
@@ -81,6 +83,7 @@ class Metrics:
         self.service_degraded = self._gauge(
             "lionstate_service_degraded", "1 while a part of the daemon does not run.", service=_SERVICES
         )
+        self.followers = self._gauge("lionstate_followers", "Requests that wait for items of a progression.")
         self.pool_connections = self._gauge(
             "lionstate_pool_connections", "Database connections.", state=("idle", "busy")
         )
@@ -254,6 +257,8 @@ class Metrics:
     def foreign_commit(self) -> None:
         """Another process committed since the last look."""
         self.foreign.inc()
+        for listener in self.on_foreign_commit:
+            listener()
 
     def blocked_append(self, authority: str) -> None:
         """An append met a blocked progression."""

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from . import logs
-from .api import ApiServer, Health, Listeners, OperationLike, StoreLike, Verb, operations_app, service_app
+from .api import ApiServer, Health, Listeners, NewsLike, OperationLike, StoreLike, Verb, operations_app, service_app
 from .metrics import Metrics
 from .notify import Notifier, watchdog, watchdog_interval_seconds
 from .settings import Settings
@@ -50,6 +50,8 @@ class Parts:
     # Child services by name; None where there is none of that name.
     maintenance: Service | None = None
     delivery: Service | None = None
+    # Wakes who waits for items.
+    news: NewsLike | None = None
     # Whether the writer answers; the watchdog and /livez follow it.
     alive: Callable[[], bool] = lambda: True
     # Takes the settings that may change while the store is open.
@@ -224,6 +226,7 @@ class Daemon:
             self._operations,
             metrics=self.metrics,
             verbs=parts.verbs,
+            news=parts.news,
             max_request_bytes=self.settings.listen.max_request_bytes,
             max_operations=self.settings.queue.max_operations,
             deadline_ms=self.settings.queue.deadline_ms,
