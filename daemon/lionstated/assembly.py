@@ -26,7 +26,8 @@ from .settings import Settings
 __all__ = ["Assembly", "assemble", "engine_settings", "open_store", "queue_limits"]
 
 _WEDGED_SECONDS = 30.0
-_DUE_AT_ONCE = frozenset(("enqueue_dispatch", "enqueue_revival_heartbeat", "retry_dispatch"))
+# Tickets that may leave something due; an atomic batch does not say what it holds.
+_DUE_AT_ONCE = frozenset(("batch", "enqueue_dispatch", "enqueue_revival_heartbeat", "retry_dispatch"))
 
 
 @dataclass(frozen=True, slots=True)
