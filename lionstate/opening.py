@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lionstate.engine import EngineSettings, NotWritten, Observer, StoreURL, Unit, Written
+from lionstate.engine.connections import Connections
 from lionstate.engine.memory import MemoryReader
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.reader import PostgresqlReader, Reader, SqliteReader
@@ -189,6 +190,11 @@ class Parts:
         reason = "asked for when the store was opened"
         record = functools.partial(record_normalized_default, enabled=normalized, now=time.time(), reason=reason)
         await _write(writer, record)
+
+    def connections(self) -> Connections:
+        """Connections of the writer and the readers now, from memory; none when closed."""
+        found = Connections() if self.writer is None else self.writer.connections()
+        return found if self.reader is None else found.and_(self.reader.connections())
 
     async def close(self) -> None:
         """Close the readers, then the writer, then give the file back; may be repeated."""

@@ -68,6 +68,8 @@ def _answers(path: str) -> bool:
 
 
 def _refuse_what_is_owned(path: Path) -> None:
+    if path.is_dir():
+        raise BackendUnavailableError("the store path is a folder")
     if not path.exists():
         raise BackendUnavailableError(f"there is no store at {path}")
     owner = StoreLock(path).owner()

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.aiosqlite import create_sqlite_engine
+from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.postgresql import check_out, create_engine
 from lionstate.engine.pragmas import connect, open_connection
@@ -40,6 +41,10 @@ class Reader(Protocol):
 
     def snapshot(self) -> AbstractAsyncContextManager[SqlReads]:
         """An async context manager over several reads that see one snapshot."""
+        ...
+
+    def connections(self) -> Connections:
+        """Its connections now, from memory."""
         ...
 
     async def close(self) -> None:
@@ -189,6 +194,10 @@ class SqliteReader:
                 raise
             await conn.close()
 
+    def connections(self) -> Connections:
+        """Those of the reader threads and those of the snapshots."""
+        return of_pool(self._engine).and_(Connections(self._idle.qsize(), len(self._running)))
+
     async def close(self) -> None:
         """Let the running reads end, interrupt those that do not within 5 s, close the connections.
 
@@ -267,6 +276,10 @@ class PostgresqlReader:
             yield Snapshot(conn, self.dialect)
         finally:
             await to_the_end(_give_back(conn))
+
+    def connections(self) -> Connections:
+        """Those of the pool."""
+        return of_pool(self.engine)
 
     async def close(self) -> None:
         """Dispose the pool; connections still in use close when they come back."""

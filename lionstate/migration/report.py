@@ -231,7 +231,7 @@ class MigrationStatus:
         phases: Progressions by phase; ``json`` counts those without a state row too.
         remaining_items: Elements still to be copied; None while progressions are in ``json``, whose elements nobody
             has counted yet (design decision 19).
-        admitted_items: Those of them that are in ``dual``, whose prefixes were counted at admission.
+        remaining_admitted_items: Those of them that are in ``dual``, whose prefixes were counted at admission.
         oldest_updated_at: Oldest update of a progression that is in ``dual``; None if none is.
         blocked: Blocked progressions by code.
         held: Progressions that wait, by reason.
@@ -252,7 +252,7 @@ class MigrationStatus:
 
     phases: Mapping[str, int]
     remaining_items: int | None
-    admitted_items: int
+    remaining_admitted_items: int
     oldest_updated_at: float | None
     blocked: Mapping[str, int]
     held: Mapping[str, int]

@@ -72,7 +72,7 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
     return MigrationStatus(
         phases=dict(phases),
         remaining_items=None if phases["json"] else int(remaining or 0),
-        admitted_items=int(remaining or 0),
+        remaining_admitted_items=int(remaining or 0),
         oldest_updated_at=oldest,
         blocked=dict(blocked),
         held=dict(held),
