@@ -27,7 +27,8 @@ _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch")
 _AUTHORITIES = ("json", "items", "none")
 _PAUSED = ("disabled", "operator", "stopped", "owner", "pressure")
-_SERVICES = ("maintenance",)
+_SERVICES = ("maintenance", "delivery")
+_DELIVERIES = ("delivered", "sent", "retried", "dead_letter", "moot")
 OTHER = "other"
 # Doubles the number of series and tells nothing that a restart does not; the switch is per process.
 _disable_created: Callable[[], None] = disable_created_metrics
@@ -49,10 +50,13 @@ class Metrics:
         _disable_created()
         self.registry = CollectorRegistry()
         self._operations = frozenset(operations)
+        # Called on the engine's threads.
+        self.on_foreign_commit: list[Callable[[], None]] = []
         self._define_service()
         self._define_write()
         self._define_wal()
         self._define_migration()
+        self._define_delivery()
 
     def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
         metric = Counter(name, text, tuple(labels), registry=self.registry)
@@ -81,6 +85,7 @@ class Metrics:
         self.service_degraded = self._gauge(
             "lionstate_service_degraded", "1 while a part of the daemon does not run.", service=_SERVICES
         )
+        self.followers = self._gauge("lionstate_followers", "Requests that wait for items of a progression.")
         self.pool_connections = self._gauge(
             "lionstate_pool_connections", "Connections to the database.", state=Connections._fields
         )
@@ -141,6 +146,13 @@ class Metrics:
         )
         self.compat_reads = counter("lionstate_compat_reads_total", "Reads joined from both representations.")
 
+    def _define_delivery(self) -> None:
+        self.deliveries = self._counter(
+            "lionstate_deliveries_total", "Attempts at delivery by what came of them.", outcome=_DELIVERIES
+        )
+        self.delivery_times = self._histogram("lionstate_delivery_seconds", "Time of an attempt at delivery.", _SLOW)
+        self.deliveries_running = self._gauge("lionstate_deliveries_running", "Attempts at delivery under way.")
+
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The text of all metrics and its content type, negotiated from an Accept header."""
         encoder, content_type = choose_encoder(accept)
@@ -188,6 +200,12 @@ class Metrics:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
         for reason in HeldReason:
             self.held.labels(reason).set(status.held.get(reason, 0))
+
+    def delivery(self, status: str | None, *, failed: bool, seconds: float) -> None:
+        """An attempt ended and left its dispatch in ``status``; None: it had been acknowledged or claimed anew."""
+        outcome = {"pending": "retried" if failed else "sent", None: "moot"}.get(status, status)
+        self.deliveries.labels(outcome).inc()
+        self.delivery_times.observe(seconds)
 
     def lock_wait(self, seconds: float) -> None:
         """The write lock was obtained after `seconds`."""
@@ -247,6 +265,8 @@ class Metrics:
     def foreign_commit(self) -> None:
         """Another process committed since the last look."""
         self.foreign.inc()
+        for listener in self.on_foreign_commit:
+            listener()
 
     def blocked_append(self, authority: str) -> None:
         """An append met a blocked progression."""

@@ -11,6 +11,7 @@ from lionstate.operations import (
     control,
     conversation,
     definitions,
+    dispatches,
     evidence,
     invocations,
     progression,
@@ -40,6 +41,7 @@ _ALL = (
     *approvals.TABLE,
     *scheduling.TABLE,
     *tasks.TABLE,
+    *dispatches.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}
