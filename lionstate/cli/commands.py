@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lionstate.cli import migrate
+from lionstate.cli import migrate, sessions, store
 from lionstate.errors import StateError
 from lionstate.startup import INTERRUPTED
 
@@ -22,6 +22,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(migrate.app, name="progression-migrate")
+app.add_typer(sessions.app, name="sessions")
+app.command("show-session")(sessions.show_session)
+app.command()(store.stats)
+app.command()(store.checkpoint)
+app.command()(store.vacuum)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
