@@ -73,6 +73,7 @@ _STATUSES = frozenset().union(*(entity.statuses for entity in ENTITIES.values())
 
 @saying(
     {
+        "entity_type": choice(ENTITIES),
         "source": choice(SOURCES),
         "reason_code": choice(REASON_CODES),
         "new_status": choice(_STATUSES),

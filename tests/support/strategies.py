@@ -102,6 +102,8 @@ def of_schema(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         return _text(name, schema)
     if kind in ("integer", "number"):
         return _number(schema)
+    if "prefixItems" in schema:
+        return st.tuples(*(of_schema(name, one) for one in schema["prefixItems"])).map(list)
     if kind == "array":
         items = of_schema(name, schema.get("items", {}))
         return st.lists(items, min_size=schema.get("minItems", 0), max_size=min(4, schema.get("maxItems", 4)))
