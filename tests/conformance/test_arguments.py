@@ -20,18 +20,20 @@ _READS = {
 }
 
 
+_PLAIN = {"str": "n", "float": 0.0, "int": 0}
+
+
+def _required(name: str) -> dict[str, Any]:
+    """Arguments that a call must have; a list where they are no number and no text."""
+    found = OPERATIONS[name].parameters
+    return {one.name: _PLAIN.get(one.annotation, []) for one in found if one.default is one.empty}
+
+
 @pytest.mark.parametrize("bad", ["a\0b", 5])
 async def test_reads_refuse_what_is_no_text(backend: Backend, state: Any, bad: object) -> None:
-    more: dict[str, dict[str, Any]] = {
-        "get_definition": {"name": "n"},
-        "list_definition_versions": {"name": "n"},
-        "get_session_signals_after": {"after_seq": 0},
-        "count_unread_team_messages": {"readers": []},
-        "spend_rollup": {"window_start": 0.0},
-    }
     for name, first in _READS.items():
         with pytest.raises(InvalidInputError):
-            await getattr(state, name)(**{first: bad, **more.get(name, {})})
+            await getattr(state, name)(**{**_required(name), first: bad})
 
 
 @pytest.mark.parametrize("bad", ["a\0b", 5, ["p"]])

@@ -243,6 +243,60 @@ def _events(p: str) -> list[Call]:
     ]
 
 
+def _schedules(p: str) -> list[Call]:
+    row = {
+        "id": f"{p}c",
+        "name": f"{p}schedule",
+        "trigger_type": "interval",
+        "interval_sec": 60,
+        "action_kind": "agent",
+    }
+    more = {"owner_key": f"{p}owner", "github_filter": {"a": [1]}, "action_extra_args": ["-x"], "interval_sec": 60}
+    run = {"schedule_id": f"{p}c", "trigger_context": {"t": None}, "action_kind": "agent", "action_args": {"a": "ü"}}
+    cursors = {"next_fire_at": _NOW + 60, "last_fired_at": _NOW}
+    end = {"status": "completed", "exit_code": 0, "ended_at": _NOW + 5, "reason_code": "run.completed.ok"}
+    return [
+        call("create_schedule", {**row, **more, "next_fire_at": _NOW}),
+        call("update_schedule", f"{p}c", description="b", enabled=0, on_fail={"notify": True}),
+        call("update_schedule", f"{p}c", expect_next_fire_at=1.0, description="lost"),
+        call("create_schedule_run", {"id": f"{p}r", "fired_at": _NOW, "created_at": _NOW, **run}),
+        call(
+            "create_schedule_run_and_advance",
+            {"id": f"{p}r2", "fired_at": _NOW + 1, "created_at": _NOW + 1, **run},
+            schedule_id=f"{p}c",
+            schedule_fields=cursors,
+            expect_next_fire_at=_NOW,
+        ),
+        call("update_schedule_run", f"{p}r", **end),
+        call("update_schedule_run", f"{p}r2", resume_packet={"n": 1}, dispatched_at=_NOW + 2),
+    ]
+
+
+def _schedules_read(p: str, _results: Sequence[Any]) -> list[Call]:
+    return [
+        *(call("get_schedule", f"{p}{name}") for name in ("c", "missing")),
+        call("get_schedule_by_name", f"{p}schedule"),
+        call("list_schedules_by_owner_key", f"{p}owner"),
+        call("get_schedule_history", f"{p}c"),
+        *(call("get_schedule_run", f"{p}{name}") for name in ("r", "r2")),
+        call("list_schedule_runs", f"{p}c"),
+        call("list_running_schedule_runs", f"{p}c"),
+        call("count_schedule_runs", f"{p}c"),
+        call("schedule_run_streak", f"{p}c"),
+        call("schedule_run_exists_since", f"{p}c", _NOW),
+        call("sum_schedule_spend", f"{p}c"),
+    ]
+
+
+def _dispatches(p: str) -> list[Call]:
+    return [
+        *_session(p),
+        call("enqueue_dispatch", kind=p, deliver_to="a", body={"x": [None, "ü"]}, dedup_key=f"{p}key"),
+        call("enqueue_dispatch", kind=p, deliver_to="b", dedup_key=f"{p}key"),
+        call("enqueue_dispatch", kind=p, deliver_to="c", max_attempts=2, expires_at=2e9, session_id=f"{p}s"),
+    ]
+
+
 def _statuses(p: str) -> list[Call]:
     change = {"reason_code": "run.completed.ok", "evidence_refs": [{"kind": "log"}], "metadata": {"m": [1]}}
     return [
@@ -311,6 +365,10 @@ FAMILIES: dict[str, Family] = {
     "admin events": Family(
         _events,
         lambda p, _results: [call("list_admin_events", action=f"{p}action")],
+    ),
+    "schedules": Family(_schedules, _schedules_read),
+    "dispatches": Family(
+        _dispatches, lambda _p, results: [call("get_dispatch", dispatch_id) for dispatch_id in results[-3:]]
     ),
     "status transitions": Family(_statuses, lambda p, _results: [call("get_session", f"{p}s")]),
 }

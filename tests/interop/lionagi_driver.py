@@ -9,11 +9,13 @@ standard output: ``{"result": ...}`` or ``{"error": name, "says": text}``. Nothi
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 import warnings
 from typing import Any
 
+from lionagi.dispatch import outbox
 from lionagi.state import StateDB
 
 
@@ -31,7 +33,9 @@ async def _answer(dbs: dict[str, StateDB], request: list[Any]) -> Any:
         dbs[rest[0]] = db
         return None
     args, kwargs = rest
-    call = getattr(list(dbs.values())[-1], method)
+    db = list(dbs.values())[-1]
+    # The outbox has functions of a StateDB.
+    call = getattr(db, method, None) or functools.partial(getattr(outbox, method), db)
     return await call(*args, **{name: _argument(value) for name, value in kwargs.items()})
 
 
