@@ -26,6 +26,7 @@ _EMPTY: list[Call] = [
     ("list_teams", {}),
 ]
 _SILENT: list[Call] = [
+    ("finish_dispatch_attempt", {"dispatch_id": "missing", "attempt": 1}),
     ("mark_session_control_applying", {"control_id": "missing"}),
     ("merge_invocation_node_metadata", {"invocation_id": "missing", "patch": {"a": 1}}),
     ("record_engine_run_outcome", {"run_id": "missing", "outcome_json": {}}),
@@ -40,6 +41,7 @@ _REFUSED: list[Call] = [
     ("attach_session_invocation", {"session_id": "s", "invocation_id": 5}),
     ("consume_approval", {"approval_id": "a", "action_kind": "k", "params": ["no", "mapping"]}),
     ("count_invocations", {"status": 5}),
+    ("count_dispatches", {"status": "no such word"}),
     ("count_run_tags", {"limit": 0}),
     ("count_sessions", {"status": 5}),
     ("count_teams", {"name": 5}),
@@ -48,13 +50,16 @@ _REFUSED: list[Call] = [
     ("delete_run_tag", {"session_id": "s", "tag": " "}),
     ("delete_team", {"team_id": "a\0b"}),
     ("delete_team_message", {"message_id": "a\0b"}),
+    ("delete_worker", {"worker_id": "a\0b"}),
     ("delete_workflow_def", {"def_id": "a\0b"}),
     ("deny_approval", {"approval_id": "a\0b"}),
     ("get_approval", {"approval_id": "a\0b"}),
     ("grant_approval", {"approval_id": "a\0b"}),
+    ("list_dispatched_running_schedule_runs", {"limit": 0}),
     ("list_invocations", {"limit": 0}),
     ("list_teams", {"offset": -1}),
     ("mark_session_control_applying", {"control_id": "a\0b"}),
+    ("purge_dispatch", {"dispatch_id": "a\0b"}),
     ("repair_branch_progression", {"branch_id": "b", "new": "a\0b"}),
     ("repair_session_progression", {"session_id": "s", "new": "a\0b"}),
     ("resolve_claimed_session_control", {"control_id": "c", "outcome": 5}),
@@ -67,6 +72,11 @@ _REFUSED: list[Call] = [
 @pytest.mark.parametrize(("name", "params"), _EMPTY)
 async def test_an_empty_store_has_an_empty_answer(state: Any, name: str, params: dict[str, Any]) -> None:
     assert [] == await getattr(state, name)(**params)
+
+
+async def test_nothing_is_due_or_remembered_in_an_empty_store(state: Any) -> None:
+    assert await state.next_dispatch_at() is None
+    assert {"available": True, "events": []} == await state.get_schedule_history("missing")
 
 
 async def test_a_missing_row_is_silent_and_changes_nothing(backend: Backend, state: Any) -> None:
