@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -198,8 +197,8 @@ def size_of(rows: Iterable[Sequence[Any]]) -> int:
     return min(total, _MOST_SIZE)
 
 
-def _only(message_id: str, rows: list[Any]) -> dict[str, Any] | None:
-    return decoded_by_id(rows).get(message_id)
+def _only(rows: list[Any]) -> dict[str, Any] | None:
+    return next(iter(decoded_by_id(rows).values()), None)
 
 
 def get_message(conn: Connection, /, message_id: str) -> Deferred[dict[str, Any] | None]:
@@ -208,7 +207,7 @@ def get_message(conn: Connection, /, message_id: str) -> Deferred[dict[str, Any]
     Contract: ADR-0055 D1; reference §2.1.
     """
     rows = [row for page in message_pages(conn, usable_ids([message_id])) for row in page]
-    return Deferred(rows, functools.partial(_only, message_id), size_of(rows))
+    return Deferred(rows, _only, size_of(rows))
 
 
 def get_messages(conn: Connection, /, ids: Sequence[str]) -> Deferred[dict[str, dict[str, Any]]]:

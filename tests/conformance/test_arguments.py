@@ -48,6 +48,8 @@ async def test_a_progression_is_called_by_a_text(backend: Backend, state: Any, b
     )
 
 
-async def test_messages_leave_out_what_no_row_is_called(state: Any) -> None:
+async def test_messages_leave_out_what_no_row_is_called(backend: Backend, state: Any) -> None:
     assert await state.get_message("a\0b") is None
+    # Not a text at all: there is no such row either.
+    assert await backend.direct.get_message({"no": "text"}) is None  # type: ignore[arg-type]
     assert {} == await state.get_messages(["a\0b", "missing"])
