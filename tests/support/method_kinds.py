@@ -138,7 +138,7 @@ class MethodKinds:
         """Note whether the whole suite is going to run."""
         files = {item.path.name for item in items if item.path.parent == _ROOM}
         whole = files >= {path.name for path in _ROOM.glob("test_*.py")}
-        selected = config.option.keyword or config.option.markexpr
+        selected = config.option.keyword or config.option.markexpr or config.option.collectonly
         self.complete = config.option.method_kinds or (whole and not selected)
 
     @pytest.hookimpl(optionalhook=True)
