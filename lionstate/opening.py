@@ -38,11 +38,11 @@ from lionstate.schema import (
 from lionstate.schema.opening import StoreKind
 from lionstate.schema.readonly import OWN_TABLES_APPEARED, put_empty_own_tables
 
-__all__ = ["Parts", "require_asyncio"]
+__all__ = ["SMALLEST_DATABASE_BYTES", "Parts", "require_asyncio", "write_alone"]
 
 # Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
 _SCHEMA_WAIT_SECONDS = 30.0
-_SMALLEST_DATABASE_BYTES = 512
+SMALLEST_DATABASE_BYTES = 512
 
 
 def require_asyncio() -> None:
@@ -128,7 +128,7 @@ class Parts:
         size = file.size_bytes
         if size == 0 and not self.settings.readonly:
             return False
-        if 0 < size < _SMALLEST_DATABASE_BYTES:
+        if 0 < size < SMALLEST_DATABASE_BYTES:
             # SQLite would take a few bytes of something else for a new file and write over them.
             raise UnrecognizedStoreError("the file is no database")
         look = dataclasses.replace(self.settings, readonly=True, readers=1)
@@ -158,10 +158,10 @@ class Parts:
         def script(conn: Connection) -> OpenReport:
             return apply_schema(conn, kind, lionagi_compatible=lionagi_compatible, now=time.time())
 
-        self.report = await _write(writer, script)
+        self.report = await write_alone(writer, script)
         with suppress(BackendBusyError):
             # New tables have no statistics before the server's own round (design decision 10); a lock can wait for it.
-            await _write(writer, writer.dialect.refresh_statistics)
+            await write_alone(writer, writer.dialect.refresh_statistics)
 
     async def _record_normalized(
         self, writer: SqliteWriter | PostgresqlWriter, reader: Reader, normalized: bool | None
@@ -170,7 +170,7 @@ class Parts:
             return
         reason = "asked for when the store was opened"
         record = functools.partial(record_normalized_default, enabled=normalized, now=time.time(), reason=reason)
-        await _write(writer, record)
+        await write_alone(writer, record)
 
     async def close(self) -> None:
         """Close the readers, then the writer, then give the file back; may be repeated."""
@@ -188,7 +188,7 @@ class Parts:
                     self.file.release()
 
 
-async def _write(writer: SqliteWriter | PostgresqlWriter, script: Callable[[Connection], Any]) -> Any:
+async def write_alone(writer: SqliteWriter | PostgresqlWriter, script: Callable[[Connection], Any]) -> Any:
     """Run a script that other processes may be running as well; wait for them beyond one lane's patience."""
     give_up = time.monotonic() + _SCHEMA_WAIT_SECONDS
     while True:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lionstate.cli import migrate
+from lionstate.cli.copy import copy
 from lionstate.cli.interrupt import INTERRUPTED
 from lionstate.errors import StateError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(migrate.app, name="progression-migrate")
+app.command()(copy)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from lionstate import wire
 from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["done", "progress", "status", "steps", "verification"]
+__all__ = ["done", "progress", "stages", "status", "steps", "verification"]
 
 _PHASES = ("json", "dual", "items", "blocked")
 
@@ -23,7 +23,7 @@ def _print_json(value: object) -> None:
     sys.stdout.write(wire.encode(value).decode() + "\n")
 
 
-def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+def done(text: str, facts: object, *, as_json: bool) -> None:
     """Print that a command did what it says."""
     if as_json:
         _print_json(facts)
@@ -134,15 +134,33 @@ def verification(found: VerificationResult, *, as_json: bool) -> None:
 @contextmanager
 def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[MigrationStatus], None]]:
     """A bar of progressions in ``items``; yields what moves it. Nothing is drawn when stderr is no terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
+    with _bar(show=show) as bar:
         task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))
 
         def advance(now: MigrationStatus) -> None:
             bar.update(task, total=_migratable(now), completed=min(now.phases.get("items", 0), _migratable(now)))
 
         yield advance
+
+
+@contextmanager
+def stages(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar per stage; yields what moves them: stage, done, total. Nothing is drawn when stderr is no terminal."""
+    with _bar(show=show) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield advance
+
+
+def _bar(*, show: bool) -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not (show and console.is_terminal))
 
 
 def _migratable(found: MigrationStatus) -> int:

@@ -30,6 +30,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.bulk_postgresql import PostgresqlBulk
 from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.errors import (
     BackendBusyError,
@@ -148,7 +149,7 @@ def _sqlstate(error: BaseException) -> str:
     return ""
 
 
-class PostgresqlDialect(PostgresqlRecords):
+class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -156,6 +157,7 @@ class PostgresqlDialect(PostgresqlRecords):
         concurrent_writers=True,
         max_migratable_id_bytes=2_000,
         json_functions=("jsonb_array_elements", "json_array_elements", "jsonb_array_length"),
+        strict_values=True,
     )
 
     def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:
