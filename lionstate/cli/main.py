@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lionstate.cli import migrate
+from lionstate.cli.backup import backup, restore
 from lionstate.cli.copy import copy
 from lionstate.cli.interrupt import INTERRUPTED
 from lionstate.errors import StateError
@@ -24,6 +25,8 @@ app = typer.Typer(
 )
 app.add_typer(migrate.app, name="progression-migrate")
 app.command()(copy)
+app.command()(backup)
+app.command()(restore)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -21,7 +21,7 @@ from lionstate.progression.digest import Digest
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_items, progression_storage_state
 
-__all__ = ["Compared", "Sum", "compare"]
+__all__ = ["Compared", "Sum", "compare", "sum_of"]
 
 _PROGRESSIONS_NAMED = 5
 _ABOUT_PROGRESSIONS = (progressions.name, progression_items.name, progression_storage_state.name)
@@ -52,20 +52,22 @@ class Compared:
 
 
 async def compare(source: Side, target: Side, totals: Mapping[str, int], on_progress: OnProgress) -> list[Compared]:
-    """Read every table of both sides and compare; the two sides are read at the same time.
+    """Read every table of both sides, one after the other, and compare.
 
     Cost: one pass over both stores.
     """
     found: list[Compared] = []
-    done, total = 0, sum(totals.values())
+    done, total = 0, 2 * sum(totals.values())
     for copied in COPIED:
+        sums: list[Sum] = []
+        for side in (source, target):
 
-        def note(rows: int, before: int = done) -> None:
-            on_progress("verify", min(before + rows, total), total)
+            def note(rows: int, before: int = done) -> None:
+                on_progress("verify", min(before + rows, total), total)
 
-        ours, theirs = await asyncio.gather(_sum(source, copied, note), _sum(target, copied, None))
-        found.append(Compared(copied.name, ours, theirs))
-        done += ours.rows
+            sums.append(await sum_of(side, copied, note))
+            done += sums[-1].rows
+        found.append(Compared(copied.name, sums[0], sums[1]))
     if any(table.source != table.target for table in found if table.name in _ABOUT_PROGRESSIONS):
         named = await _different_progressions(source, target)
         found = [
@@ -77,14 +79,14 @@ async def compare(source: Side, target: Side, totals: Mapping[str, int], on_prog
     return found
 
 
-async def _sum(side: Side, copied: CopiedTable, note: Callable[[int], None] | None) -> Sum:
+async def sum_of(side: Side, copied: CopiedTable, note: Callable[[int], None]) -> Sum:
+    """Read a whole table and add up its rows; ``note`` is told after each page how many. Cost: one pass."""
     rows = digest = 0
     async with pages(side, copied) as found:
         async for page in found:
             digest += await asyncio.to_thread(digest_rows, copied, page.rows)
             rows += len(page.rows)
-            if note is not None:
-                note(rows)
+            note(rows)
     return Sum(rows, digest & DIGEST_MASK)
 
 

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["CopyReport", "OnProgress", "TableCopied"]
+__all__ = ["CopyReport", "OnProgress", "TableCopied", "quiet"]
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 """Called with the stage (``check``, ``copy``, ``verify``), the rows done in it and the rows of it in all."""
+
+
+def quiet(_stage: str, _done: int, _total: int) -> None:
+    """Take no notice of progress."""
 
 
 @dataclass(frozen=True, slots=True)

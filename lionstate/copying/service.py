@@ -12,7 +12,7 @@ from typing import Self
 
 from lionstate.copying.comparison import compare
 from lionstate.copying.progress import Progress, StepProgress
-from lionstate.copying.report import CopyReport, OnProgress, TableCopied
+from lionstate.copying.report import CopyReport, OnProgress, TableCopied, quiet
 from lionstate.copying.sides import pages
 from lionstate.copying.source import Source
 from lionstate.copying.tables import COPIED, CopiedTable, Page
@@ -33,10 +33,6 @@ __all__ = ["StoreCopy"]
 _PROBLEMS_NAMED = 20
 
 
-def _quiet(_stage: str, _done: int, _total: int) -> None:
-    return None
-
-
 class StoreCopy:
     """A copy of a whole store into an empty one, between SQLite and PostgreSQL or within one kind.
 
@@ -53,7 +49,7 @@ class StoreCopy:
         target: str | Path,
         *,
         settings: EngineSettings | None = None,
-        on_progress: OnProgress = _quiet,
+        on_progress: OnProgress = quiet,
     ) -> None:
         """Name both stores.
 

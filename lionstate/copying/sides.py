@@ -38,13 +38,19 @@ async def pages(side: Side, copied: CopiedTable, after: Key | None = None) -> As
 
     async def found() -> AsyncIterator[Page]:
         nonlocal ahead
-        while (page := await ahead).rows:
+        while (page := await _unharmed(ahead)).rows:
             ahead = read(copied.key_of(page.rows[-1]))
             yield page
 
     try:
         yield found()
     finally:
-        # Connections are closed after this: nothing may run on them then.
-        ahead.cancel()
+        # Short, and not cancelled: the connection would not survive it, and is closed after this.
         await asyncio.wait([ahead])
+        ahead.exception()
+
+
+async def _unharmed(task: asyncio.Task[Page]) -> Page:
+    """The result of a task that goes on when its waiter is cancelled."""
+    await asyncio.wait([task])
+    return task.result()

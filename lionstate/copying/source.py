@@ -32,8 +32,9 @@ class Source:
         fingerprint: Tells this store from others; the same as long as its name and the day of its creation are.
     """
 
-    def __init__(self, url: StoreURL, settings: EngineSettings) -> None:
-        """Name the store; ``open`` opens it."""
+    def __init__(self, url: StoreURL, settings: EngineSettings, *, own: bool = True) -> None:
+        """Name the store; ``open`` opens it. ``own`` takes the daemon's lock of a file."""
+        self._own = own
         self.url = url
         self._settings = settings
         self._parts: Parts | None = None
@@ -52,7 +53,7 @@ class Source:
         """
         if self.url.path is not None:
             self._parts = Parts(self.url, self._settings, SilentObserver())
-            await self._parts.open(lionagi_compatible=False, normalized=None, own=True, vfs=None)
+            await self._parts.open(lionagi_compatible=False, normalized=None, own=self._own, vfs=None)
             self._reader = self._parts.reader
         else:
             self._reader = PostgresqlReader(self.url, self._settings)

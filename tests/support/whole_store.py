@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, Float, Integer, LargeBinary, Table, insert
+from sqlalchemy import Connection, Float, Integer, LargeBinary, Table, insert, select
 
 from lionstate import StateDB
-from lionstate.dialects import dialect_of
+from lionstate.dialects import Statement, dialect_of
 from lionstate.schema import OWN_TABLES, RECORD_TABLES, Json, metadata
 from tests.support.backends import Backend
 from tests.support.phases import SHAPES, change_state, put, run
@@ -154,26 +154,33 @@ async def fill_messages(state: StateDB, count: int) -> None:
 
 async def contents(state: StateDB) -> dict[str, list[str]]:
     """Every row that a copy has to carry, as text that is alike on both databases."""
-    found: dict[str, list[str]] = {}
-    for table in metadata.sorted_tables:
-        if table.name in _NOT_COPIED:
-            continue
-        rows = await state.fetch_all(f'SELECT * FROM "{table.name}"')
-        if table.name == "migration_control":
-            rows = [row for row in rows if row["key"] not in ("copy.progress", "foreign.sighted")]
-        found[table.name] = sorted(
-            repr([_plain(column, row[column.name]) for column in table.columns if column.name != "last_xact"])
-            for row in rows
-        )
+
+    def script(conn: Connection) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for table in metadata.sorted_tables:
+            if table.name in _NOT_COPIED:
+                continue
+            columns = [column for column in table.columns if column.name != "last_xact"]
+            raw = Statement(select(*map(dialect_of(conn).raw_column, columns)))
+            rows = [list(map(_plain, columns, row)) for row in raw.rows(conn)]
+            if table.name == "migration_control":
+                rows = [row for row in rows if row[0] not in ("copy.progress", "foreign.sighted")]
+            found[table.name] = sorted(map(repr, rows))
+        return found
+
+    found: dict[str, list[str]] = await state.store.read(script)
     return found
 
 
 def _plain(column: Any, value: Any) -> Any:
-    if isinstance(column.type, Json) and isinstance(value, str):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
+    if isinstance(column.type, Json):
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return value
+        # SQLite keeps the JSON text 1e3 as the integer 1000.
+        return int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(column.type, Float) and isinstance(value, int):
         return float(value)
     return bytes(value) if isinstance(column.type, LargeBinary) and value is not None else value
