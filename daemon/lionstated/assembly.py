@@ -67,6 +67,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         lionagi_compatible=settings.storage.lionagi_compatible,
         own=url.path is not None,
     )
+    metrics.watch_connections(store.connections)
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
 

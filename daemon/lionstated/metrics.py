@@ -5,12 +5,14 @@ Held in memory in a registry of its own; the exposition never looks at the store
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from lionstate import __version__
+from lionstate.engine.connections import Connections
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import MigrationStatus, MigrationStep, StopReason
 
@@ -80,7 +82,7 @@ class Metrics:
             "lionstate_service_degraded", "1 while a part of the daemon does not run.", service=_SERVICES
         )
         self.pool_connections = self._gauge(
-            "lionstate_pool_connections", "Database connections.", state=("idle", "busy")
+            "lionstate_pool_connections", "Connections to the database.", state=Connections._fields
         )
 
     def _define_write(self) -> None:
@@ -119,7 +121,9 @@ class Metrics:
     def _define_migration(self) -> None:
         gauge, histogram, counter = self._gauge, self._histogram, self._counter
         self.progressions = gauge("lionstate_migration_progressions", "Progressions.", phase=_PHASES)
-        self.remaining_items = gauge("lionstate_migration_remaining_items", "Items still to copy.")
+        self.remaining_items = gauge(
+            "lionstate_migration_remaining_items", "Items of admitted progressions still to copy."
+        )
         self.step_times = histogram("lionstate_migration_step_seconds", "Time of a step.", _SLOW)
         self.items = counter("lionstate_migration_items_total", "Items copied.")
         self.migrated_bytes = counter("lionstate_migration_bytes_total", "Bytes copied.")
@@ -146,6 +150,11 @@ class Metrics:
         """Name the one SQLite library of this process."""
         self.sqlite_info.clear()
         self.sqlite_info.labels(version, "true" if affected else "false").set(1)
+
+    def watch_connections(self, count: Callable[[], Connections]) -> None:
+        """Show what `count` says, which is asked by every scrape and must answer from memory."""
+        for state in Connections._fields:
+            self.pool_connections.labels(state).set_function(functools.partial(_of, count, state))
 
     def set_paused(self, reasons: Iterable[str]) -> None:
         """Set which reasons hold maintenance back; all others become 0."""
@@ -174,7 +183,7 @@ class Metrics:
         """Set the gauges of phases, remaining items, blocked and held."""
         for phase in _PHASES:
             self.progressions.labels(phase).set(status.phases.get(phase, 0))
-        self.remaining_items.set(status.remaining_items)
+        self.remaining_items.set(status.remaining_admitted_items)
         for code in BlockedCode:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
         for reason in HeldReason:
@@ -245,6 +254,10 @@ class Metrics:
     def compat_read(self) -> None:
         """A read was joined from both representations."""
         self.compat_reads.inc()
+
+
+def _of(count: Callable[[], Connections], state: str) -> float:
+    return float(getattr(count(), state))
 
 
 def _initialise(metric: Counter | Gauge | Histogram, sets: list[Iterable[str]]) -> None:

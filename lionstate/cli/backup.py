@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lionstate.cli import render
-from lionstate.cli.interrupt import run_until_interrupted
-from lionstate.copying import Manifest, backup_store, restore_store
-from lionstate.engine import EngineSettings
+
+if TYPE_CHECKING:
+    from lionstate.copying import Manifest
 
 __all__ = ["backup", "restore"]
 
@@ -20,8 +20,6 @@ Url = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-
-_SETTINGS = EngineSettings(sqlite_module="auto")
 
 
 def backup(
@@ -35,8 +33,13 @@ def backup(
     Exits with 2 for PostgreSQL, whose own tools do it, with 3 when the file exists, and with 6 when the copy is not
     what was read.
     """
+    from lionstate.cli.interrupt import run_until_interrupted
+    from lionstate.copying import backup_store
+    from lionstate.engine import EngineSettings
+
+    settings = EngineSettings(sqlite_module="auto")
     with render.stages(show=not as_json) as advance:
-        found = run_until_interrupted(backup_store(url, to, force=force, settings=_SETTINGS, on_progress=advance))
+        found = run_until_interrupted(backup_store(url, to, force=force, settings=settings, on_progress=advance))
     render.done(f"backed up {found.source} to {to}: {_text(found)}", found, as_json=as_json)
 
 
@@ -51,7 +54,12 @@ def restore(
     Exits with 3 when there is a store already (--force replaces it), with 5 when a process has it open, with 6 when
     the backup is not what its manifest says, and with 10 when a daemon owns the store.
     """
-    found = run_until_interrupted(restore_store(source, url, force=force, settings=_SETTINGS))
+    from lionstate.cli.interrupt import run_until_interrupted
+    from lionstate.copying import restore_store
+    from lionstate.engine import EngineSettings
+
+    settings = EngineSettings(sqlite_module="auto")
+    found = run_until_interrupted(restore_store(source, url, force=force, settings=settings))
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.taken_at))
     render.done(f"restored {source}, taken {taken}: {_text(found)}", found, as_json=as_json)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lionstate.cli import render
-from lionstate.cli.interrupt import run_until_interrupted
-from lionstate.copying import CopyReport, StoreCopy
-from lionstate.engine import EngineSettings
+
+if TYPE_CHECKING:
+    from lionstate.copying import CopyReport
 
 __all__ = ["copy"]
 
@@ -25,6 +25,10 @@ def copy(
     on where it was. The copy cannot be opened before it is verified. Exits with 3 when the target holds something
     else or cannot hold some values, and with 6 when the two are not equal at the end.
     """
+    from lionstate.cli.interrupt import run_until_interrupted
+    from lionstate.copying import StoreCopy
+    from lionstate.engine import EngineSettings
+
     with render.stages(show=not as_json) as advance:
         settings = EngineSettings(sqlite_module="auto")
         found = run_until_interrupted(StoreCopy(source, target, settings=settings, on_progress=advance).run())

@@ -1,22 +1,26 @@
-"""The verbs of ``lionstate progression-migrate`` (ADR-0117 D5, design decision 31)."""
+"""The verbs of ``lionstate progression-migrate`` (ADR-0117 D5, design decision 31).
+
+What opens a store or talks to a daemon is imported by the functions that do: half a second that help does without.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 from lionstate.cli import render
-from lionstate.cli.interrupt import run_until_interrupted
-from lionstate.cli.target import Target, open_target
 from lionstate.errors import InvalidInputError
-from lionstate.migration import MigrationStatus, MigrationStep, StopReason, VerificationOutcome
+
+if TYPE_CHECKING:
+    from lionstate.migration import MigrationStatus, MigrationStep, StopReason
 
 __all__ = ["app"]
 
 R = TypeVar("R")
+# A store, a daemon, a token, as the options give them.
+_Where: TypeAlias = tuple[str | None, str | None, str | None]
 
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
@@ -33,14 +37,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for ma
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
 
 _BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
-_CAPS = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
 _BUSY_STEPS = 3
 _BUSY_SECONDS = 0.2
 
 
-def _with_service(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
+def _with_service(where: _Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
+    from lionstate.cli.interrupt import run_until_interrupted
+    from lionstate.cli.target import Target, open_target
+
     async def run() -> R:
-        async with open_target(target) as service:
+        async with open_target(Target(*where), reads=reads) as service:
             return await work(service)
 
     return run_until_interrupted(run())
@@ -55,7 +61,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
-    found = _with_service(Target(url, daemon, token), lambda service: service.status(limit=limit))
+    found = _with_service((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 
 
@@ -88,7 +94,7 @@ def step(
             return await _until_done(service, progression, caps, show=not as_json)
         return [await service.step(progression_id=progression, **caps)], await service.status(limit=0)
 
-    steps, after = _with_service(Target(url, daemon, token), work)
+    steps, after = _with_service((url, daemon, token), work)
     render.steps(steps, after, as_json=as_json)
     everything = after if until_done and progression is None else None
     raise typer.Exit(_exit_code(steps[-1].stop_reason, progression, everything))
@@ -97,6 +103,11 @@ def step(
 async def _until_done(
     service: Any, progression: str | None, caps: dict[str, Any], *, show: bool
 ) -> tuple[list[MigrationStep], MigrationStatus]:
+    import asyncio
+
+    from lionstate.migration import StopReason
+
+    caps_met = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
     steps: list[MigrationStep] = []
     found: MigrationStatus = await service.status(limit=0)
     busy = 0
@@ -105,7 +116,7 @@ async def _until_done(
             steps.append(await service.step(progression_id=progression, **caps))
             found = await service.status(limit=0)
             advance(found)
-            if steps[-1].stop_reason in _CAPS or steps[-1].did_work:
+            if steps[-1].stop_reason in caps_met or steps[-1].did_work:
                 busy = 0
                 continue
             busy += 1
@@ -115,6 +126,8 @@ async def _until_done(
 
 
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
+    from lionstate.migration import StopReason
+
     if reason in (StopReason.BUSY, StopReason.PAUSED):
         return _BUSY
     if progression is None and everything is None:
@@ -136,7 +149,9 @@ def verify(
 
     Exits with 6 when they differ and with 7 when there is only one.
     """
-    found = _with_service(Target(url, daemon, token), lambda service: service.verify(progression_id))
+    from lionstate.migration import VerificationOutcome
+
+    found = _with_service((url, daemon, token), lambda service: service.verify(progression_id), reads=True)
     render.verification(found, as_json=as_json)
     codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
     raise typer.Exit(codes.get(found.outcome, 0))
@@ -166,7 +181,7 @@ def compat_read(
         else:
             await service.set_compat_read(progression_id, enable)
 
-    _with_service(Target(url, daemon, token), work)
+    _with_service((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
     render.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
 
@@ -176,7 +191,7 @@ def pause(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
-    _with_service(Target(url, daemon, token), lambda service: service.pause(reason=reason))
+    _with_service((url, daemon, token), lambda service: service.pause(reason=reason))
     render.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
@@ -185,7 +200,7 @@ def resume(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Lift a pause."""
-    was_paused = _with_service(Target(url, daemon, token), lambda service: service.resume(reason=reason))
+    was_paused = _with_service((url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
     render.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
 
@@ -195,7 +210,7 @@ def enable(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Let the daemon's timer migrate, whatever its settings say; a pause still holds."""
-    _set_enabled(Target(url, daemon, token), True, reason, as_json)
+    _set_enabled((url, daemon, token), True, reason, as_json)
 
 
 @app.command()
@@ -203,10 +218,10 @@ def disable(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Keep the daemon's timer from migrating, whatever its settings say; `step` still works."""
-    _set_enabled(Target(url, daemon, token), False, reason, as_json)
+    _set_enabled((url, daemon, token), False, reason, as_json)
 
 
-def _set_enabled(target: Target, enabled: bool, reason: str | None, as_json: bool) -> None:
-    _with_service(target, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
+def _set_enabled(where: _Where, enabled: bool, reason: str | None, as_json: bool) -> None:
+    _with_service(where, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
     text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
     render.done(text, {"maintenance_enabled": enabled}, as_json=as_json)

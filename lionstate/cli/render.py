@@ -6,20 +6,36 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+    from rich.table import Table
 
-from lionstate import wire
-from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
+    from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
 __all__ = ["done", "progress", "stages", "status", "steps", "verification"]
 
+_UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
 
 
+def _console(**options: Any) -> Console:
+    from rich.console import Console
+
+    return Console(**options)
+
+
+def _table(*columns: str, **options: Any) -> Table:
+    from rich.table import Table
+
+    return Table(*columns, **options)
+
+
 def _print_json(value: object) -> None:
+    from lionstate import wire
+
     sys.stdout.write(wire.encode(value).decode() + "\n")
 
 
@@ -28,7 +44,7 @@ def done(text: str, facts: object, *, as_json: bool) -> None:
     if as_json:
         _print_json(facts)
     else:
-        Console(soft_wrap=True).print(text, highlight=False)
+        _console(soft_wrap=True).print(text, highlight=False)
 
 
 def _ago(then: float | None) -> str:
@@ -43,6 +59,12 @@ def _pause_line(found: MigrationStatus) -> str:
         "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
     )
     return f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}"
+
+
+def _remaining(found: MigrationStatus) -> str:
+    if found.remaining_items is not None:
+        return str(found.remaining_items)
+    return f"{_UNMEASURED}; {found.remaining_admitted_items} in progressions that were admitted"
 
 
 def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
@@ -60,15 +82,15 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     if as_json:
         _print_json(found)
         return
-    console = Console(soft_wrap=True)
+    console = _console(soft_wrap=True)
     console.print(_pause_line(found), highlight=False, markup=False)
     if found.maintenance_enabled is not None:
         console.print(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
-    table = Table("phase", "progressions", box=None)
+    table = _table("phase", "progressions", box=None)
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
     console.print(table)
-    console.print(f"items still to copy: {found.remaining_items}   done: {found.completion:.1%}", highlight=False)
+    console.print(f"items still to copy: {_remaining(found)}   done: {found.completion:.1%}", highlight=False)
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
@@ -77,7 +99,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     if found.compat_read_everywhere:
         console.print("compat read is on for every progression")
     if found.hottest:
-        hot = Table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
+        hot = _table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
         for entry in found.hottest:
             size = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
             hot.add_row(entry.progression_id, str(entry.appends), size, _ago(entry.measured_at))
@@ -104,15 +126,18 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "steps": len(found),
         "phases": dict(after.phases),
         "remaining_items": after.remaining_items,
+        "remaining_admitted_items": after.remaining_admitted_items,
     }
     if as_json:
         _print_json(summary)
         return
-    table = Table(show_header=False, box=None)
+    table = _table(show_header=False, box=None)
     for name, value in summary.items():
         text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+        if text is None:
+            text = _UNMEASURED
         table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
-    console = Console(soft_wrap=True)
+    console = _console(soft_wrap=True)
     if after.pause is not None:
         console.print(_pause_line(after), highlight=False, markup=False)
     console.print(table)
@@ -123,12 +148,12 @@ def verification(found: VerificationResult, *, as_json: bool) -> None:
     if as_json:
         _print_json(found)
         return
-    table = Table(show_header=False, box=None)
-    for name in VerificationResult.__dataclass_fields__:
+    table = _table(show_header=False, box=None)
+    for name in type(found).__dataclass_fields__:
         value = getattr(found, name)
         if value is not None:
             table.add_row(name.replace("_", " "), str(value))
-    Console().print(table)
+    _console().print(table)
 
 
 @contextmanager
@@ -158,7 +183,9 @@ def stages(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _bar(*, show: bool) -> Progress:
-    console = Console(stderr=True)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = _console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, disable=not (show and console.is_terminal))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -27,6 +28,14 @@ _MARGIN_SECONDS = 1.0
 _IDLE_SECONDS = 30.0  # well below the daemon's own, so that no request meets a closing connection
 
 
+def _is_http(target: str) -> bool:
+    try:
+        found = urlsplit(target)
+        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        return False
+
+
 class Transport:
     """Requests to one daemon over reused connections."""
 
@@ -46,7 +55,7 @@ class Transport:
         if target.startswith("unix:"):
             self._path = target.removeprefix("unix:").removeprefix("//")
             self._base = "http://lionstated"
-        elif not target.startswith(("http://", "https://")):
+        if not (self._path or _is_http(target)):
             raise InvalidInputError("the target must be unix:/path, http://host:port or https://host:port")
         self.timeout = timeout
         self._target = target

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from lionstate.dialects import Dialect, dialect_named
+from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.observer import Observer
 from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written
@@ -345,6 +346,10 @@ class PostgresqlWriter:
 
     async def tick(self) -> None:
         """Nothing to do: the server checkpoints."""
+
+    def connections(self) -> Connections:
+        """Those of the lanes."""
+        return of_pool(self.engine)
 
     def seconds_since_sign_of_life(self) -> float:
         """Age of the oldest running batch; 0 while idle."""

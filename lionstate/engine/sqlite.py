@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_named
+from lionstate.engine.connections import Connections
 from lionstate.engine.observer import Observer
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Batch, NotWritten, Outcome, Written
@@ -341,6 +342,12 @@ class SqliteWriter:
                 yield turn
         finally:
             self._turns.discard(turn)
+
+    def connections(self) -> Connections:
+        """One while it is open, in use by whatever runs on its thread."""
+        if self._driver is None:
+            return Connections()
+        return Connections(in_use=1) if self._thread.works else Connections(idle=1)
 
     def seconds_since_sign_of_life(self) -> float:
         """0 while idle; else the age of the last bounded wait or progress tick of the running batch."""

@@ -36,6 +36,8 @@ class WorkerThread:
         self.jobs = jobs if jobs is not None else queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._ended = False
+        # Whether a callable runs now; of one thread, so not for several that share ``jobs``.
+        self.works = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -76,10 +78,12 @@ class WorkerThread:
         def job() -> None:
             result: Any = None
             error: BaseException | None = None
+            self.works = True
             try:
                 result = work()
             except BaseException as raised:
                 error = raised
+            self.works = False
             try:
                 loop.call_soon_threadsafe(_deliver, future, result, error)
             except RuntimeError:

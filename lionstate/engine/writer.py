@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
+from lionstate.engine.connections import Connections
 from lionstate.engine.script import Batch, Outcome
 
 __all__ = ["BatchLog", "Writer"]
@@ -50,6 +51,10 @@ class Writer(Protocol):
 
     async def tick(self) -> None:
         """Called every second."""
+        ...
+
+    def connections(self) -> Connections:
+        """Its connections now, from memory."""
         ...
 
     def seconds_since_sign_of_life(self) -> float:

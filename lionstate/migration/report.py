@@ -229,7 +229,9 @@ class MigrationStatus:
 
     Attributes:
         phases: Progressions by phase; ``json`` counts those without a state row too.
-        remaining_items: Elements of admission prefixes still to be copied.
+        remaining_items: Elements still to be copied; None while progressions are in ``json``, whose elements nobody
+            has counted yet (design decision 19).
+        remaining_admitted_items: Those of them that are in ``dual``, whose prefixes were counted at admission.
         oldest_updated_at: Oldest update of a progression that is in ``dual``; None if none is.
         blocked: Blocked progressions by code.
         held: Progressions that wait, by reason.
@@ -249,7 +251,8 @@ class MigrationStatus:
     """
 
     phases: Mapping[str, int]
-    remaining_items: int
+    remaining_items: int | None
+    remaining_admitted_items: int
     oldest_updated_at: float | None
     blocked: Mapping[str, int]
     held: Mapping[str, int]

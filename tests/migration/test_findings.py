@@ -423,7 +423,7 @@ async def test_a_deleted_progression_is_forgotten(backend: Backend) -> None:
     status = await service.status()
     assert ({"json": 0, "dual": 0, "items": 1, "blocked": 0}, 0, 1.0) == (
         status.phases,
-        status.remaining_items,
+        status.remaining_admitted_items,
         status.completion,
     )
 
@@ -439,5 +439,5 @@ async def test_a_shrunk_value_blocks_and_progress_stays_within_its_bounds(backen
     (step,) = await until_done(service)
     seen.append(await service.status())
     assert {"foreign_write": 1} == step.blocked
-    assert [15, 0] == [status.remaining_items for status in seen]
+    assert [15, 0] == [status.remaining_admitted_items for status in seen]
     assert [0.0, 1.0] == [status.completion for status in seen]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-__all__ = ["OperationLike", "StoreLike", "Verb"]
+__all__ = ["GENERATION_HEADER", "QUERY_NAMES", "READS", "OperationLike", "StoreLike", "Verb"]
+
+# The reads people do with curl, the operation behind each, and the short names of its parameters.
+READS: Final = {
+    "/v1/progressions/{id}/items": "list_progression_items",
+    "/v1/progressions/{id}": "get_progression",
+}
+QUERY_NAMES: Final = {"after": "after_ordinal", "before": "before_ordinal"}
+GENERATION_HEADER: Final = "lionstate-generation"
 
 
 class OperationLike(Protocol):

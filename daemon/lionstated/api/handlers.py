@@ -16,7 +16,7 @@ from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownErr
 
 from ..logs import get_logger
 from ..metrics import Metrics
-from .contracts import OperationLike, StoreLike, Verb
+from .contracts import GENERATION_HEADER, QUERY_NAMES, READS, OperationLike, StoreLike, Verb
 from .problems import Headers, HttpProblem, respond
 from .server import connection_of
 
@@ -216,9 +216,9 @@ class OperationHandlers:
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /v1/progressions/{id}` and `/items`: the two reads people do with curl."""
         page = scope["path"].endswith("/items")
-        operation, codec = self._find("list_progression_items" if page else "get_progression")
+        operation, codec = self._find(READS["/v1/progressions/{id}/items" if page else "/v1/progressions/{id}"])
         query = _query(scope)
-        for short, full in (("after", "after_ordinal"), ("before", "before_ordinal")):
+        for short, full in QUERY_NAMES.items():
             if short in query:
                 query[full] = query.pop(short)
         query["progression_id"] = scope["path_params"]["id"]
@@ -228,7 +228,7 @@ class OperationHandlers:
             generation, generation_codec = self.table["get_progression_generation"]
             # Before the rows: a replacement in between makes the cursor stale, never silently valid.
             value = await self._run(generation, generation_codec, {"progression_id": query["progression_id"]}, deadline)
-            headers.append((b"lionstate-generation", value))
+            headers.append((GENERATION_HEADER.encode(), value))
         params = codec.decode_query(query)
         await self._answer(scope, send, operation, codec, params, deadline, headers)
 
@@ -239,11 +239,11 @@ class VerbHandler:
     def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int) -> None:
         """Build the codecs of all verbs."""
         self._limit_bytes = limit_bytes
-        self._verbs = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
+        self.table = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one verb."""
-        found = self._verbs.get(scope["path_params"]["verb"])
+        found = self.table.get(scope["path_params"]["verb"])
         if found is None:
             raise NotFoundError("there is no such migration verb")
         verb, codec = found

@@ -3,7 +3,7 @@
 Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables are never read.
 """
 
-from .load import flag_names, load_settings
+from .load import description_of, flag_names, is_switch, load_settings
 from .model import Maintenance, Settings, is_loopback, split_address
 from .text import config_text, effective_text, mask_url
 
@@ -11,9 +11,11 @@ __all__ = [
     "Maintenance",
     "Settings",
     "config_text",
+    "description_of",
     "effective_text",
     "flag_names",
     "is_loopback",
+    "is_switch",
     "load_settings",
     "mask_url",
     "split_address",
