@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement, Connection, Table
 
 __all__ = ["MESSAGE_COLUMNS", "RecordIntents"]
 
@@ -43,4 +43,17 @@ class RecordIntents(Protocol):
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         """Build the test whether the text of a column holds another text, letter case and all."""
+        ...
+
+    def lock_tables(self, conn: Connection, tables: Sequence[Table]) -> None:
+        """Keep every other transaction from changing or locking rows of these tables until this one ends."""
+        ...
+
+    def held_in_collections(
+        self, conn: Connection, progression_ids: Sequence[str], message_ids: Sequence[str]
+    ) -> set[str] | None:
+        """Of these message ids, those that stand in the JSON values of these progressions.
+
+        None when the database itself cannot read one of the values; the transaction goes on.
+        """
         ...

@@ -13,15 +13,18 @@ from sqlalchemy import (
     Double,
     Integer,
     LargeBinary,
+    Table,
     Text,
     any_,
     bindparam,
     cast,
     func,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.exc import DBAPIError
 
 from lionstate.dialects.records import MESSAGE_COLUMNS
 from lionstate.schema.conversation import branches, messages, sessions
@@ -62,6 +65,13 @@ _SET_SYSTEM_MESSAGES = (
     .where(branches.c.id == _system.c.ids, branches.c.id == any_(bindparam("ids", type_=ARRAY(Text))))
     .values(system_msg_id=_system.c.mids)
 )
+_HELD = text(
+    "SELECT DISTINCT e.value FROM progressions p"
+    " CROSS JOIN LATERAL json_array_elements_text(CAST(p.collection AS json)) AS e(value)"
+    " WHERE p.id = ANY(CAST(:pids AS text[])) AND e.value = ANY(CAST(:mids AS text[]))"
+)
+# What a text that is no JSON array raises: a malformed or untranslatable text, a value that is no array.
+_NOT_READABLE = ("22P02", "22P05", "22023", "54001")
 
 
 class PostgresqlRecords:
@@ -83,3 +93,23 @@ class PostgresqlRecords:
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.strpos(cast(column, Text), part) > 0
+
+    def lock_tables(self, conn: Connection, tables: Sequence[Table]) -> None:
+        names = ", ".join(conn.dialect.identifier_preparer.format_table(table) for table in tables)
+        # Also against those who only lock rows to change them later.
+        conn.execute(text(f"LOCK TABLE {names} IN EXCLUSIVE MODE"))
+
+    def held_in_collections(
+        self, conn: Connection, progression_ids: Sequence[str], message_ids: Sequence[str]
+    ) -> set[str] | None:
+        savepoint = conn.begin_nested()
+        try:
+            found = conn.execute(_HELD, {"pids": list(progression_ids), "mids": list(message_ids)})
+            held = set(found.scalars())
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) not in _NOT_READABLE:
+                raise
+            savepoint.rollback()
+            return None
+        savepoint.commit()
+        return held

@@ -7,6 +7,7 @@ from lionstate.facade.batch import Batch
 from lionstate.facade.controls import ControlFacade
 from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
+from lionstate.facade.dispatches import DispatchFacade
 from lionstate.facade.engines import EngineFacade
 from lionstate.facade.evidence import EvidenceFacade
 from lionstate.facade.invocations import InvocationFacade
@@ -24,6 +25,7 @@ __all__ = [
     "BranchFacade",
     "ControlFacade",
     "DefinitionFacade",
+    "DispatchFacade",
     "EngineFacade",
     "EvidenceFacade",
     "Facade",
@@ -56,6 +58,7 @@ class Facade(
     ControlFacade,
     EngineFacade,
     ApprovalFacade,
+    DispatchFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""
 

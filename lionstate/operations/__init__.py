@@ -11,6 +11,7 @@ from lionstate.operations import (
     control,
     conversation,
     definitions,
+    dispatches,
     evidence,
     invocations,
     progression,
@@ -36,6 +37,7 @@ _ALL = (
     *control.TABLE,
     *blueprints.TABLE,
     *approvals.TABLE,
+    *dispatches.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}

@@ -33,22 +33,20 @@ def say(stage, done, total):
 asyncio.run(StoreCopy(sys.argv[1], sys.argv[2], on_progress=say).run())
 """
 _TOTALS = {
-    "messages": "SELECT count(*) AS n, min(id) AS a, max(id) AS b, sum(length(id)) AS c, sum(created_at) AS d FROM messages",
+    "messages": "SELECT count(*) AS n, min(id) AS a, max(id) AS b, sum(length(id)) AS c FROM messages",
     "items": "SELECT count(*) AS n, sum(ordinal) AS a, sum(length(message_id)) AS b FROM progression_items",
     "json": "SELECT count(*) AS n, sum(length(collection)) AS a FROM progressions",
-    "states": "SELECT phase, authority, count(*) AS n, sum(next_ordinal) AS a FROM progression_storage_state GROUP BY 1, 2 ORDER BY 1, 2",
-}  # fmt: skip
+    "states": "SELECT phase, authority, count(*) AS n, sum(next_ordinal) AS a FROM progression_storage_state"
+    " GROUP BY 1, 2 ORDER BY 1, 2",
+}
 
 
-async def _totals(url: str) -> dict[str, Any]:
+async def _totals(url: str) -> dict[str, list[list[str]]]:
+    """What SQL says of both stores, counted by neither side of the copy."""
+    counts = {c.name: f'SELECT count(*) AS n FROM "{c.name}"' for c in COPIED if c.name != "migration_control"}
     async with StateDB(url=url) as state:
-        found = {name: await state.fetch_all(sql) for name, sql in _TOTALS.items()}
-        found |= {c.name: await state.fetch_all(f'SELECT count(*) AS n FROM "{c.name}"') for c in COPIED}
-    return {
-        name: [{key: round(float(v), 3) if key in "abcdn" and name != "messages" else str(v)[:12] for key, v in row.items()} for row in rows]
-        for name, rows in found.items()
-        if name != "migration_control"
-    }  # fmt: skip
+        found = {name: await state.fetch_all(sql) for name, sql in {**_TOTALS, **counts}.items()}
+    return {name: [list(map(str, row.values())) for row in rows] for name, rows in found.items()}
 
 
 def _killed(source: str, target: str, share: float) -> tuple[str, int]:
@@ -92,11 +90,12 @@ async def test_there_and_back(tmp_path: Path, postgres_18: Any) -> None:
 
 def _measured(source: str, target: str) -> str:
     """Copy in a process of its own; its largest resident size in KiB, and what it said of its speed."""
-    code = (
-        "import asyncio, resource, sys\n"
-        "from lionstate.copying import StoreCopy\n"
-        "r = asyncio.run(StoreCopy(sys.argv[1], sys.argv[2]).run())\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 'KiB', round(r.copied_rows / r.copy_seconds), 'rows/s')\n"
-    )
+    code = """
+import asyncio, resource, sys
+from lionstate.copying import StoreCopy
+
+r = asyncio.run(StoreCopy(sys.argv[1], sys.argv[2]).run())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "KiB", round(r.copied_rows / r.copy_seconds), "rows/s")
+"""
     found = subprocess.run([sys.executable, "-c", code, source, target], capture_output=True, text=True, check=True)
     return found.stdout.strip()

@@ -53,6 +53,8 @@ def test_an_operation_has_a_wire_form_and_says_its_contract(name: str) -> None:
         ("create_team_message", {"message": {"id": "m", "team_id": "t"}}, {"tm:m", "team:t"}),
         ("mark_team_messages_read", {"team_id": "t"}, {"team:t"}),
         ("grant_approval", {"approval_id": "x"}, {"approval-evidence"}),
+        ("finish_dispatch_attempt", {"dispatch_id": "x", "attempt": 1}, {"dispatch:x"}),
+        ("enqueue_dispatch", {"dedup_key": "x", "session_id": "s"}, {"dispatch-dedup:x", "s:s"}),
         ("delete_team", {"team_id": "t"}, None),
     ],
 )
