@@ -11,6 +11,7 @@ import typer
 from lionstate.cli import migrate
 from lionstate.cli.backup import backup, restore
 from lionstate.cli.copy import copy
+from lionstate.cli.prune import prune
 from lionstate.errors import StateError
 from lionstate.startup import INTERRUPTED
 
@@ -27,6 +28,7 @@ app.add_typer(migrate.app, name="progression-migrate")
 app.command()(copy)
 app.command()(backup)
 app.command()(restore)
+app.command()(prune)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

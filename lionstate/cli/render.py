@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["done", "progress", "stages", "status", "steps", "verification"]
+__all__ = ["counter", "done", "progress", "stages", "status", "steps", "verification"]
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
@@ -180,6 +180,14 @@ def stages(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(tasks[stage], completed=done, total=total)
 
         yield advance
+
+
+@contextmanager
+def counter(what: str, *, show: bool) -> Iterator[Callable[[int], None]]:
+    """A bar without an end; yields what sets the number it shows. Nothing is drawn when stderr is no terminal."""
+    with _bar(show=show) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def _bar(*, show: bool) -> Progress:

@@ -13,6 +13,7 @@ from lionstate.facade.evidence import EvidenceFacade
 from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
+from lionstate.facade.retention import RetentionFacade
 from lionstate.facade.runner import Runner
 from lionstate.facade.sessions import SessionLifecycleFacade
 from lionstate.facade.shows import ShowFacade
@@ -33,6 +34,7 @@ __all__ = [
     "MessageFacade",
     "ProgressionFacade",
     "ProjectFacade",
+    "RetentionFacade",
     "Runner",
     "SessionFacade",
     "SessionLifecycleFacade",
@@ -51,6 +53,7 @@ class Facade(
     EvidenceFacade,
     StatusFacade,
     SessionLifecycleFacade,
+    RetentionFacade,
     InvocationFacade,
     ShowFacade,
     TeamFacade,
