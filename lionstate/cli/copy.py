@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,7 +34,7 @@ def copy(
         settings = EngineSettings(sqlite_module="auto")
         found = run_until_interrupted(StoreCopy(source, target, settings=settings, on_progress=advance).run())
     text = _text(found)
-    render.done(text, found, as_json=as_json)
+    render.done(text, asdict(found), as_json=as_json)
 
 
 def _text(found: CopyReport) -> str:

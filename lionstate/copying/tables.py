@@ -107,7 +107,7 @@ class CopiedTable:
     @property
     def name(self) -> str:
         """The table's name."""
-        return self.table.name
+        return str(self.table.name)
 
     @property
     def names(self) -> list[str]:
