@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
 from lionstate.copying.tables import CopiedTable, Key, Page, Reading
+from lionstate.errors import BackendError, UncopyableError
 
 __all__ = ["Side", "pages"]
 
@@ -31,8 +33,20 @@ async def pages(side: Side, copied: CopiedTable, after: Key | None = None) -> As
     """The pages of a table behind a key, to iterate over inside the block; each is a snapshot of its own."""
     reading = side.readings[copied.name]
 
+    async def page_behind(after: Key | None) -> Page:
+        try:
+            return await side.run(lambda conn: reading.page(conn, after))
+        except BackendError as error:
+            bad = await side.run(partial(reading.undecodable, after=after))
+            if bad is None:
+                raise
+            name, key = bad
+            raise UncopyableError(
+                f"the text of {copied.name}.{name} of {', '.join(map(str, key))} is not UTF-8"
+            ) from error
+
     def read(after: Key | None) -> asyncio.Task[Page]:
-        return asyncio.ensure_future(side.run(lambda conn: reading.page(conn, after)))
+        return asyncio.ensure_future(page_behind(after))
 
     ahead = read(after)
 

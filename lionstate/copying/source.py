@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, select
 
 from lionstate.copying.tables import COPIED, Reading, left_out
-from lionstate.dialects import dialect_of
+from lionstate.dialects import dialect_named, dialect_of
 from lionstate.engine import EngineSettings, SilentObserver, StoreURL
 from lionstate.engine.reader import PostgresqlReader, Reader
 from lionstate.errors import UncopyableError, UnrecognizedStoreError
@@ -42,6 +42,11 @@ class Source:
         self.readings: dict[str, Reading] = {}
         self.left_out: list[str] = []
         self.fingerprint = ""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the source's database has refused values that are not of their column's type."""
+        return dialect_named(self.url.dialect).capabilities.strict_values
 
     async def open(self) -> None:
         """Open and judge the store.

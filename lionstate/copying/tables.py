@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    cast,
     func,
     inspect,
     literal,
@@ -216,11 +217,36 @@ class Reading:
             return Page([], 0)
         return Page(self._rows[after is None].rows(conn, {**bounds, **_named("last", last)}), size)
 
+    def undecodable(self, conn: Connection, /, *, after: Key | None) -> tuple[str, Key] | None:
+        """The first text behind a key that is not UTF-8, by column and key; None if there is none near.
+
+        For when ``page`` has failed. Cost: the rows of a page, column by column.
+        """
+        keys = [self.copied.columns[place] for place in self.copied.key]
+        for column, kind in zip(self.copied.columns, self.copied.kinds, strict=True):
+            if kind not in (Kind.TEXT, Kind.JSON):
+                continue
+            found = select(*keys, cast(column, LargeBinary)).order_by(*keys).limit(_PAGE_ROWS)
+            if after is not None:
+                found = found.where(_beyond(keys, "after"))
+            for *key, value in Statement(found).rows(conn, _named("after", after)):
+                if isinstance(value, bytes) and not _is_utf8(value):
+                    return column.name, tuple(key)
+        return None
+
     def refused(self, conn: Connection, /) -> int:
         """Rows that have no value where one is needed, or one that no row may have. Cost: one pass."""
         if not self.exists or self._refused is None:
             return 0
         return int(self._refused.rows(conn)[0][0])
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _named(name: str, key: Key | None) -> dict[str, Any]:

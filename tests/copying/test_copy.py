@@ -294,6 +294,19 @@ async def test_values_that_the_target_cannot_hold_are_named_first(postgres_15: A
     assert report.rows == report.copied_rows
 
 
+async def test_text_that_is_no_text_is_named_first(tmp_path: Path) -> None:
+    """SQLite keeps any bytes as text: table, column and key are named before anything is written."""
+    source = tmp_path / "source.db"
+    await made(str(source), messages=3, longest=2)
+    connection = sqlite3.connect(source)
+    connection.execute("UPDATE progressions SET collection = CAST(x'5bff5d' AS TEXT) WHERE id = 'half json'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(UncopyableError, match=r"the text of progressions\.collection of half json is not UTF-8"):
+        await StoreCopy(source, tmp_path / "copy.db").run()
+    assert not (tmp_path / "copy.db").exists()
+
+
 async def test_broken_references_are_named_first(tmp_path: Path) -> None:
     """A store that a program with foreign keys off has written."""
     source = tmp_path / "source.db"
