@@ -104,6 +104,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "status": service.status,
         "verify": service.verify,
         "blocked": service.blocked,
+        "preflight": service.preflight,
+        "explain": service.explain,
     }
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
@@ -111,6 +113,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
         "release": service.release,
+        "retry": service.retry,
+        "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,
         "accept-foreign-writers": service.set_accept_foreign_writers,

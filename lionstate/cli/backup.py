@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lionstate.cli import render
+from lionstate.cli import render, tables
 
 if TYPE_CHECKING:
     from lionstate.copying import Manifest
@@ -40,7 +41,7 @@ def backup(
     settings = EngineSettings(sqlite_module="auto")
     with render.stages(show=not as_json) as advance:
         found = run_until_interrupted(backup_store(url, to, force=force, settings=settings, on_progress=advance))
-    render.done(f"backed up {found.source} to {to}: {_text(found)}", found, as_json=as_json)
+    tables.done(f"backed up {found.source} to {to}: {_text(found)}", asdict(found), as_json=as_json)
 
 
 def restore(
@@ -61,7 +62,7 @@ def restore(
     settings = EngineSettings(sqlite_module="auto")
     found = run_until_interrupted(restore_store(source, url, force=force, settings=settings))
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.taken_at))
-    render.done(f"restored {source}, taken {taken}: {_text(found)}", found, as_json=as_json)
+    tables.done(f"restored {source}, taken {taken}: {_text(found)}", asdict(found), as_json=as_json)
 
 
 def _text(found: Manifest) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lionstate.cli import migrate
+from lionstate.cli import migrate, sessions, store
 from lionstate.cli.backup import backup, restore
 from lionstate.cli.copy import copy
 from lionstate.cli.prune import prune
@@ -25,6 +25,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(migrate.app, name="progression-migrate")
+app.add_typer(sessions.app, name="sessions")
+app.command("show-session")(sessions.show_session)
+app.command()(store.stats)
+app.command()(store.checkpoint)
+app.command()(store.vacuum)
 app.command()(copy)
 app.command()(backup)
 app.command()(restore)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lionstate.cli import render
+from lionstate.cli import render, tables
 
 if TYPE_CHECKING:
     from lionstate.copying import CopyReport
@@ -34,7 +34,7 @@ def copy(
         settings = EngineSettings(sqlite_module="auto")
         found = run_until_interrupted(StoreCopy(source, target, settings=settings, on_progress=advance).run())
     text = _text(found)
-    render.done(text, asdict(found), as_json=as_json)
+    tables.done(text, asdict(found), as_json=as_json)
 
 
 def _text(found: CopyReport) -> str:

@@ -6,11 +6,12 @@ What opens a store or talks to a daemon is imported by the functions that do: ha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import render
+from lionstate.cli import operator, render, tables
+from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on
 from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,36 +21,15 @@ __all__ = ["app"]
 
 R = TypeVar("R")
 # A store, a daemon, a token, as the options give them.
-_Where: TypeAlias = tuple[str | None, str | None, str | None]
-
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
-
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar="LIONSTATE_DATABASE__URL", help="The store: a file or a URL.", show_default=False),
-]
-Daemon = Annotated[
-    str | None,
-    typer.Option("--daemon", envvar="LIONSTATE_DAEMON", help="A daemon: unix:/path or http://host:port."),
-]
-Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", help="The daemon's bearer token.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
 
 _BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
 _BUSY_STEPS = 3
 _BUSY_SECONDS = 0.2
 
 
-def _with_service(where: _Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
-    from lionstate.cli.interrupt import run_until_interrupted
-    from lionstate.cli.target import Target, open_target
-
-    async def run() -> R:
-        async with open_target(Target(*where), reads=reads) as service:
-            return await work(service)
-
-    return run_until_interrupted(run())
+def _with_service(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
+    return run_on(where, lambda state: work(state.migration), reads=reads)
 
 
 @app.command()
@@ -183,7 +163,7 @@ def compat_read(
 
     _with_service((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
-    render.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
+    tables.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
 
 
 @app.command()
@@ -192,7 +172,7 @@ def pause(
 ) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
     _with_service((url, daemon, token), lambda service: service.pause(reason=reason))
-    render.done("migration is paused", {"paused": True}, as_json=as_json)
+    tables.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
 @app.command()
@@ -202,7 +182,7 @@ def resume(
     """Lift a pause."""
     was_paused = _with_service((url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
-    render.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
+    tables.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
 
 
 @app.command()
@@ -221,7 +201,10 @@ def disable(
     _set_enabled((url, daemon, token), False, reason, as_json)
 
 
-def _set_enabled(where: _Where, enabled: bool, reason: str | None, as_json: bool) -> None:
+def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool) -> None:
     _with_service(where, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
     text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
-    render.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+    tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+
+
+operator.mount(app)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from lionstate.cli import render
-from lionstate.cli.migrate import Daemon, Json, Token, Url
+from lionstate.cli import render, tables
+from lionstate.cli.options import Daemon, Json, Token, Url, run_on
 
 __all__ = ["prune"]
 
@@ -32,50 +31,25 @@ def prune(
     JSON, or that another session or branch points at, stays. A session that runs is never touched. A progression whose
     value cannot be read is named, and what it may hold stays.
     """
-    from lionstate.cli.interrupt import run_until_interrupted
-
     before = time.time() - keep_days * _DAY_SECONDS
     with render.counter("sessions", show=not as_json) as advance:
-        found = run_until_interrupted(_pruned((url, daemon, token), before, dry_run, advance))
+        found = run_on((url, daemon, token), lambda state: _pruned(state, before, dry_run, advance), reads=dry_run)
     text = ", ".join(f"{found[name]} {name}" for name in _COUNTS)
     lines = [f"{'would delete' if dry_run else 'deleted'} {text}"]
     lines += [f"not readable, what it may hold stays: progression {name}" for name in found["unreadable"]]
-    render.done("\n".join(lines), {**found, "dry_run": dry_run}, as_json=as_json)
+    tables.done("\n".join(lines), {**found, "dry_run": dry_run}, as_json=as_json)
 
 
-@asynccontextmanager
-async def _opened(where: tuple[str | None, str | None, str | None], *, reads: bool) -> AsyncIterator[Any]:
-    """The client of the daemon, or the store opened here."""
-    from lionstate.cli.target import Target
-    from lionstate.client import StateClient
-    from lionstate.db import StateDB
-    from lionstate.engine import EngineSettings, StoreURL
-
-    target = Target(*where)
-    address = target.daemon_address()
-    if address is not None:
-        async with StateClient(address, token=target.token) as client:
-            yield client
-        return
-    assert target.url is not None
-    settings = EngineSettings(sqlite_module="auto", readonly=reads and StoreURL.of(target.url).path is not None)
-    async with StateDB(url=target.url, settings=settings) as state:
-        yield state
-
-
-async def _pruned(
-    where: tuple[str | None, str | None, str | None], before: float, dry_run: bool, advance: Callable[[int], None]
-) -> dict[str, Any]:
+async def _pruned(state: Any, before: float, dry_run: bool, advance: Callable[[int], None]) -> dict[str, Any]:
     total: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
     unreadable: set[str] = set()
-    async with _opened(where, reads=dry_run) as state:
-        prune_batch = state.preview_prune if dry_run else state.prune_sessions
-        after_id: str | None = None
-        while (found := await prune_batch(before=before, after_id=after_id))["last_id"] is not None:
-            after_id = found["last_id"]
-            total = {name: total[name] + found[name] for name in _COUNTS}
-            unreadable.update(found["unreadable"])
-            advance(total["sessions"])
-        while not dry_run and await state.remove_deleted_rows():
-            pass
+    prune_batch = state.preview_prune if dry_run else state.prune_sessions
+    after_id: str | None = None
+    while (found := await prune_batch(before=before, after_id=after_id))["last_id"] is not None:
+        after_id = found["last_id"]
+        total = {name: total[name] + found[name] for name in _COUNTS}
+        unreadable.update(found["unreadable"])
+        advance(total["sessions"])
+    while not dry_run and await state.remove_deleted_rows():
+        pass
     return {**total, "unreadable": sorted(unreadable)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from lionstate.cli.tables import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["counter", "done", "progress", "stages", "status", "steps", "verification"]
+__all__ = ["counter", "progress", "stages", "status", "steps", "verification"]
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
@@ -31,20 +32,6 @@ def _table(*columns: str, **options: Any) -> Table:
     from rich.table import Table
 
     return Table(*columns, **options)
-
-
-def _print_json(value: object) -> None:
-    from lionstate import wire
-
-    sys.stdout.write(wire.encode(value).decode() + "\n")
-
-
-def done(text: str, facts: object, *, as_json: bool) -> None:
-    """Print that a command did what it says."""
-    if as_json:
-        _print_json(facts)
-    else:
-        _console(soft_wrap=True).print(text, highlight=False)
 
 
 def _ago(then: float | None) -> str:
@@ -80,7 +67,7 @@ def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
 def status(found: MigrationStatus, *, as_json: bool) -> None:
     """Print the status of a store; whether it is paused comes first."""
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     console = _console(soft_wrap=True)
     console.print(_pause_line(found), highlight=False, markup=False)
@@ -129,7 +116,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "remaining_admitted_items": after.remaining_admitted_items,
     }
     if as_json:
-        _print_json(summary)
+        print_json(summary)
         return
     table = _table(show_header=False, box=None)
     for name, value in summary.items():
@@ -146,7 +133,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
 def verification(found: VerificationResult, *, as_json: bool) -> None:
     """Print one verification."""
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     table = _table(show_header=False, box=None)
     for name in type(found).__dataclass_fields__:

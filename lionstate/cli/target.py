@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lionstate.client import StateClient
-from lionstate.client.migration import RemoteMigration
+from lionstate.db import StateDB
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.engine.ownership import StoreLock
 from lionstate.errors import BackendUnavailableError, InvalidInputError, OwnershipConflictError
-from lionstate.migration import ProgressionMigrationService
-from lionstate.store import Store
 
 __all__ = ["Target", "open_target"]
 
@@ -56,6 +54,19 @@ class Target:
         _refuse_what_is_owned(path)
         return None
 
+    def refuse_a_daemon(self) -> None:
+        """Refuse a store that a daemon owns, for work that only the one process that writes it may do.
+
+        Raises:
+            OwnershipConflictError: A daemon owns the store.
+        """
+        address = self.daemon_address()
+        if address is not None:
+            raise OwnershipConflictError(
+                f"a daemon owns the store and answers at {address}: it looks after the file itself;"
+                " stop it to work on the file without it"
+            )
+
 
 def _answers(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -81,10 +92,8 @@ def _refuse_what_is_owned(path: Path) -> None:
 
 
 @asynccontextmanager
-async def open_target(
-    target: Target, *, reads: bool = False
-) -> AsyncIterator[ProgressionMigrationService | RemoteMigration]:
-    """The migration service of the daemon, or of the store opened here.
+async def open_target(target: Target, *, reads: bool = False) -> AsyncIterator[StateClient | StateDB]:
+    """The client of the daemon, or the store opened here.
 
     Args:
         reads: Only look: a store opened here is left exactly as it is, without lionstate's own tables if it has none.
@@ -92,11 +101,9 @@ async def open_target(
     address = target.daemon_address()
     if address is not None:
         async with StateClient(address, token=target.token) as client:
-            yield client.migration
+            yield client
         return
     assert target.url is not None
-    store = await Store.open(target.url, EngineSettings(sqlite_module="auto", readonly=reads, tidy=reads))
-    try:
-        yield ProgressionMigrationService(store)
-    finally:
-        await store.close()
+    settings = EngineSettings(sqlite_module="auto", readonly=reads, tidy=reads)
+    async with StateDB(url=target.url, settings=settings) as state:
+        yield state

@@ -41,6 +41,10 @@ class RecordIntents(Protocol):
         """Set ``system_msg_id`` of these branches."""
         ...
 
+    def store_bytes(self, conn: Connection) -> int:
+        """Bytes that the store takes on disk, the write-ahead log aside."""
+        ...
+
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         """Build the test whether the text of a column holds another text, letter case and all."""
         ...

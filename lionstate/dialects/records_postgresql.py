@@ -73,6 +73,8 @@ _HELD = text(
 # What a text that is no JSON array raises: a malformed or untranslatable text, a value that is no array.
 _NOT_READABLE = ("22P02", "22P05", "22023", "54001")
 
+_DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
+
 
 class PostgresqlRecords:
     """See ``RecordIntents``."""
@@ -90,6 +92,10 @@ class PostgresqlRecords:
         if messages:
             ids = sorted(messages)
             conn.execute(_SET_SYSTEM_MESSAGES, {"ids": ids, "mids": [messages[found] for found in ids]})
+
+    def store_bytes(self, conn: Connection) -> int:
+        found: int = conn.execute(_DATABASE_SIZE).scalar_one()
+        return found
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.strpos(cast(column, Text), part) > 0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, cast, func, select, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, cast, func, select, text, type_coerce, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.types import Text, UserDefinedType
 
@@ -43,6 +43,8 @@ _SET_SYSTEM_MESSAGE = Statement(
     update(branches).where(branches.c.id == bindparam("branch")).values(system_msg_id=bindparam("message"))
 )
 
+_PAGE_COUNT, _PAGE_SIZE = text("PRAGMA page_count"), text("PRAGMA page_size")
+
 
 def _bound_list(name: str) -> Any:
     """The elements of a bound JSON array of texts."""
@@ -72,6 +74,11 @@ class SqliteRecords:
 
     def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
         _SET_SYSTEM_MESSAGE.many(conn, [{"branch": branch, "message": mid} for branch, mid in messages.items()])
+
+    def store_bytes(self, conn: Connection) -> int:
+        pages: int = conn.execute(_PAGE_COUNT).scalar_one()
+        size: int = conn.execute(_PAGE_SIZE).scalar_one()
+        return pages * size
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.instr(cast(column, Text), part) > 0

@@ -169,6 +169,16 @@ class SqliteDialect(SqliteRecords, SqliteBulk):
             return ParentValue(b"", None)
         return ParentValue(rows[0][0], None) if rows else None
 
+    def text_behind(
+        self, conn: Connection, progression_id: str, prefix: str, size_bytes: int, seal: object | None, most_bytes: int
+    ) -> str | None:
+        # The value is in this process anyway.
+        found = self.collection_of(conn, progression_id)
+        if found is None or not isinstance(found.value, str) or not found.value.startswith(prefix):
+            return None
+        rest = found.value[len(prefix) :]
+        return rest if len(rest) <= most_bytes else None
+
     def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
         library: Any = conn.dialect.dbapi
         if library.sqlite_version_info >= _OCTET_LENGTH_SINCE:

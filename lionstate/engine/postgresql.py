@@ -18,7 +18,7 @@ from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.observer import Observer
-from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written
+from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlWrites
 from lionstate.engine.transaction import CommitFailed, execute_batch, translate
@@ -187,11 +187,12 @@ class LaneTransaction(SqlWrites):
         self._dialect = dialect_named("postgresql")
 
     async def run(self, script: Script[R], /) -> R:
-        """Run one script inside the transaction."""
+        """Run one script inside the transaction; a refusal is raised, and what the script wrote before it stays."""
         try:
-            return await self._conn.run_sync(script)
+            value = await self._conn.run_sync(script)
         except Exception as error:
             raise translate(self._dialect, error) from error
+        return answer(value)
 
 
 class PostgresqlWriter:

@@ -24,6 +24,7 @@ __all__ = [
     "Unit",
     "Unknown",
     "Written",
+    "answer",
 ]
 
 R = TypeVar("R")
@@ -77,6 +78,13 @@ class Refused:
     __refused__: ClassVar[bool] = True
 
     error: StateError
+
+
+def answer(value: R) -> R:
+    """What the caller of a lone script gets: its value, or the error of its refusal raised."""
+    if isinstance(value, Refused):
+        raise value.error
+    return value
 
 
 @dataclass(frozen=True, slots=True)

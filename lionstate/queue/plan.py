@@ -101,7 +101,13 @@ def _unit_of(run: Run, left: LeftBehind, *, is_first: bool) -> Unit:
     def together(conn: Connection) -> list[Any]:
         if is_first:
             left.clear()
-        going = [ticket for ticket in tickets if not left.stops(ticket)]
+        going = []
+        for ticket in tickets:
+            if left.stops(ticket):
+                # At once: a later call of this very fold may share another key with it.
+                left.note(ticket, Later())
+            else:
+                going.append(ticket)
         values = fold(conn, [ticket.params for ticket in going]) if going else ()
         if len(values) != len(going):
             raise BackendError(f"a fold of {len(going)} calls returned {len(values)} values")

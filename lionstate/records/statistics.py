@@ -8,16 +8,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, inspect, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import InvalidInputError
 from lionstate.records.arguments import takes, whole, words
 from lionstate.records.rows import all_rows
 from lionstate.records.values import finite_number
-from lionstate.schema.conversation import sessions
+from lionstate.schema import RECORD_TABLES
+from lionstate.schema.conversation import messages, sessions
+from lionstate.schema.own import progression_items
 
-__all__ = ["activity_stats", "spend_rollup", "spend_stats"]
+__all__ = ["activity_stats", "spend_rollup", "spend_stats", "store_stats"]
 
 _MOST_BUCKETS = 10_000
 _MOST_GROUPS = 50
@@ -69,3 +71,21 @@ def spend_rollup(conn: Connection, /, *, window_start: float, dimension: str, li
     order = (case((_spend.is_(None), 1), else_=0), _spend.desc(), column)
     rows = all_rows(conn, found.order_by(*order).limit(max(1, min(limit, _MOST_GROUPS))))
     return [_numbers(row) for row in rows]
+
+
+def _counted(conn: Connection, column: ColumnElement[Any]) -> dict[str, int]:
+    rows = conn.execute(select(column, func.count()).group_by(column).order_by(column))
+    return {"none" if word is None else str(word): int(count) for word, count in rows}
+
+
+@takes()
+def store_stats(conn: Connection, /) -> dict[str, Any]:
+    """What a store holds: rows by table, sessions by status, messages by role, bytes on disk."""
+    present = set(inspect(conn).get_table_names())
+    tables = [table for table in (*RECORD_TABLES, progression_items) if table.name in present]
+    return {
+        "rows": {table.name: conn.execute(select(func.count()).select_from(table)).scalar_one() for table in tables},
+        "sessions_by_status": _counted(conn, sessions.c.status),
+        "messages_by_role": _counted(conn, messages.c.role),
+        "bytes": dialect_of(conn).store_bytes(conn),
+    }

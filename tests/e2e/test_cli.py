@@ -374,3 +374,34 @@ def test_serve_becomes_the_daemon(folder: Path) -> None:
     assert "usage: lionstated" in done.stdout
     done = lionstate("serve", "--no-such-option")
     assert 2 == done.returncode
+
+
+def test_from_preflight_through_blocked_and_repair_to_items(shell: Shell) -> None:
+    """A malformed store: found before, blocked, explained, repaired, retried."""
+    found = shell.json("preflight", code=8)
+    assert {"migratable": 2, "malformed_json": 1} == found["verdicts"]
+    assert ["bad"] == found["named"]["malformed_json"]
+    assert "repair it with set_progression" in shell("preflight", code=8)
+    assert "no such progression" in shell("explain nope", code=4)
+    assert ["json", "json"] == [shell.json("explain p")[name] for name in ("phase", "authority")]
+    shell("blocked retry p", code=7)
+    shell("step --until-done", code=8)
+    (blocked,) = shell.json("blocked list")["blocked"]
+    assert ("bad", "malformed_json", "json") == (blocked["progression_id"], blocked["code"], blocked["authority"])
+    assert "malformed_json" in shell("blocked list")
+    assert "repair it with set_progression" in shell("blocked show bad")
+    assert shell("blocked unblock bad --reason x --adopt --discard", code=2)
+    _execute(shell.url, ("UPDATE progressions SET collection = :text WHERE id = 'bad'", {"text": '["a"]'}))
+    assert {"phase": "json"} == shell.json("blocked retry bad --reason repaired")
+    shell("step --until-done")
+    assert "items" == shell.json("explain bad")["phase"]
+    assert {"items": 3} == shell.json("preflight")["left_out"]
+    shell("rollback p", code=7)
+    assert {"was_held": False} == shell.json("release p")
+
+
+def test_a_rollback_holds_until_released(shell: Shell) -> None:
+    shell("step --progression p --max-items 500")
+    assert {"phase": "json"} == shell.json("rollback p --reason test")
+    assert "an operator holds it" in shell("explain p")
+    assert {"was_held": True} == shell.json("release p")
