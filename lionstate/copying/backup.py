@@ -201,7 +201,7 @@ async def restore_store(
         put_in_place(unproved, path, module)
     finally:
         remove_database(unproved)
-        lock.release()
+        lock.release(refused=not path.exists())
     return manifest
 
 

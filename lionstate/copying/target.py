@@ -107,6 +107,7 @@ class Target:
         else:
             self._file = file = SqliteFile(self.url.path, self._settings)
             file.claim(own=True)
+            file.take(own=True)
             self._writer = writer = SqliteWriter(self.url.path, file.module, self._settings, SilentObserver())
             await writer.open()
             self._reader = SqliteReader(self.url.path, file.module, self._settings)
