@@ -20,12 +20,12 @@ from lionstate.copying.target import Target
 from lionstate.copying.values import DIGEST_MASK, Problem, digest_rows, hex_of, problems
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.errors import (
-    BackendError,
-    ConflictError,
     DifferenceError,
+    ForeignKeyError,
     InvalidInputError,
     NotEmptyError,
     UncopyableError,
+    UniqueConflictError,
 )
 
 __all__ = ["StoreCopy"]
@@ -176,9 +176,11 @@ class StoreCopy:
             for copied in COPIED:
                 if copied.links:
                     progress = await self._link_table(copied, progress)
-        except (BackendError, ConflictError, InvalidInputError) as error:
-            error.add_note("the source may have been written while it was copied")
-            raise
+        except (ForeignKeyError, UniqueConflictError) as error:
+            raise DifferenceError(
+                "a row of the source refers to one that was not there before, or is there twice: it was written while"
+                " it was copied; stop what writes it, and copy into an empty target"
+            ) from error
         return progress
 
     async def _copy_table(self, copied: CopiedTable, progress: Progress, total: int) -> Progress:

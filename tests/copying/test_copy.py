@@ -218,6 +218,28 @@ async def test_a_source_written_meanwhile_is_told(way: tuple[str, str]) -> None:
             pass
 
 
+async def test_a_source_that_grows_meanwhile_is_told(way: tuple[str, str]) -> None:
+    """A row that came after its table was done, and another that refers to it."""
+    source, target = way
+    await made(source, messages=2, longest=2)
+
+    def on_progress(stage: str, _done: int, total: int) -> None:
+        if stage == "copy" and _done > total - 30:
+            raise _StoppedError
+
+    with pytest.raises(_StoppedError):
+        await StoreCopy(source, target, on_progress=on_progress).run()
+    async with opened(source) as writer:
+        await writer.put_progression("~late", "[]")
+        row = {"id": "~late", "progression_id": "~late", "created_at": 1.0, "updated_at": 1.0, "status": "completed"}
+        await writer.state.create_session(row)
+        await writer.state.create_branch(
+            {"id": "~late", "session_id": "~late", "progression_id": "~late", "created_at": 1}
+        )
+    with pytest.raises(DifferenceError, match="written while it was copied"):
+        await StoreCopy(source, target).run()
+
+
 async def test_a_target_that_holds_something_is_left_alone(way: tuple[str, str]) -> None:
     """A store, or a copy of another store: refused, and not a row of it changes."""
     source, target = way
