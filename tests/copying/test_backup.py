@@ -72,7 +72,8 @@ async def test_what_comes_back_is_what_was_taken(store: Path, tmp_path: Path) ->
     backup = tmp_path / "backups" / "state.backup"
     backup.parent.mkdir()
     before = await _contents(store)
-    manifest = await backup_store(store, backup)
+    async with StateDB(store) as state:
+        manifest = await state.backup(backup)
     assert {"json": 2, "dual": 1, "items": 4, "blocked": 4} == manifest.phases
     assert manifest == type(manifest).load(manifest_path(backup))
     assert {"state.backup", "state.backup.manifest.json"} == _names(backup.parent)
@@ -149,6 +150,9 @@ async def test_refusals_leave_everything_as_it_was(store: Path, tmp_path: Path) 
         assert "open\n" == process.stdout.readline()
         with pytest.raises(BackendBusyError):
             await restore_store(backup, store, force=True)
+    async with StateDB(":memory:") as memory:
+        with pytest.raises(InvalidInputError):
+            await memory.backup(tmp_path / "other")
     for url in ("postgresql://localhost/x", ":memory:"):
         with pytest.raises(InvalidInputError):
             await backup_store(url, tmp_path / "other")
@@ -164,7 +168,7 @@ async def test_refusals_leave_everything_as_it_was(store: Path, tmp_path: Path) 
     assert not {"new.db", "other", "new.db.restoring", "state.db.restoring", "taken.partial"} & _names(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut", "swapped"])
+@pytest.mark.parametrize("damage", ["changed", "reworded", "cut", "swapped"])
 async def test_a_backup_that_is_not_what_was_taken(store: Path, tmp_path: Path, damage: str) -> None:
     """Proved before anything is replaced: exit 6, and the store that is there stays."""
     backup = tmp_path / "taken"
@@ -172,6 +176,9 @@ async def test_a_backup_that_is_not_what_was_taken(store: Path, tmp_path: Path, 
     content = bytearray(backup.read_bytes())
     if damage == "changed":
         content[len(content) // 2] ^= 1
+    elif damage == "reworded":
+        # Nothing that SQLite would find.
+        content = content.replace(b"lorem ipsum", b"lorem IPSUM", 1)
     elif damage == "cut":
         del content[-4096:]
     else:
