@@ -10,14 +10,19 @@ if TYPE_CHECKING:
 
     from lionstate.client import StateClient
     from lionstate.db import StateDB
+    from lionstate.facade import NO_CURSOR_CLAIM
 
-__all__ = ["StateClient", "StateDB", "__version__"]
+__all__ = ["NO_CURSOR_CLAIM", "StateClient", "StateDB", "__version__"]
 
 __version__ = "0.1.0"
 
 
-# Imported when asked for: the commands begin with this module, and half a second of imports comes behind these two.
-_HOMES = {"StateClient": "lionstate.client", "StateDB": "lionstate.db"}
+# Imported when asked for: the commands begin with this module, and half a second of imports comes behind these.
+_HOMES = {
+    "NO_CURSOR_CLAIM": "lionstate.facade",
+    "StateClient": "lionstate.client",
+    "StateDB": "lionstate.db",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,8 @@ _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch")
 _AUTHORITIES = ("json", "items", "none")
 _PAUSED = ("disabled", "operator", "stopped", "owner", "pressure")
-_SERVICES = ("maintenance",)
+_SERVICES = ("maintenance", "delivery")
+_DELIVERIES = ("delivered", "sent", "retried", "dead_letter", "moot")
 OTHER = "other"
 # Doubles the number of series and tells nothing that a restart does not; the switch is per process.
 _disable_created: Callable[[], None] = disable_created_metrics
@@ -49,10 +50,13 @@ class Metrics:
         _disable_created()
         self.registry = CollectorRegistry()
         self._operations = frozenset(operations)
+        # Called on the engine's threads.
+        self.on_foreign_commit: list[Callable[[], None]] = []
         self._define_service()
         self._define_write()
         self._define_wal()
         self._define_migration()
+        self._define_delivery()
 
     def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
         metric = Counter(name, text, tuple(labels), registry=self.registry)
@@ -81,6 +85,7 @@ class Metrics:
         self.service_degraded = self._gauge(
             "lionstate_service_degraded", "1 while a part of the daemon does not run.", service=_SERVICES
         )
+        self.followers = self._gauge("lionstate_followers", "Requests that wait for items of a progression.")
         self.pool_connections = self._gauge(
             "lionstate_pool_connections", "Connections to the database.", state=Connections._fields
         )
@@ -90,7 +95,7 @@ class Metrics:
         self.depth = gauge("lionstate_write_queue_depth", "Operations that wait for the writer.")
         self.bytes = gauge("lionstate_write_queue_bytes", "Bytes of the operations that wait.")
         self.age = gauge("lionstate_write_queue_age_seconds", "Age of the oldest operation that waits.")
-        self.queue_waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
+        self.waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
         self.batches = histogram("lionstate_write_batch_operations", "Operations of a transaction.", _SIZES)
         self.lock_waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
         self.lock_holds = histogram("lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES)
@@ -141,6 +146,13 @@ class Metrics:
         )
         self.compat_reads = counter("lionstate_compat_reads_total", "Reads joined from both representations.")
 
+    def _define_delivery(self) -> None:
+        self.deliveries = self._counter(
+            "lionstate_deliveries_total", "Attempts at delivery by what came of them.", outcome=_DELIVERIES
+        )
+        self.delivery_times = self._histogram("lionstate_delivery_seconds", "Time of an attempt at delivery.", _SLOW)
+        self.deliveries_running = self._gauge("lionstate_deliveries_running", "Attempts at delivery under way.")
+
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The text of all metrics and its content type, negotiated from an Accept header."""
         encoder, content_type = choose_encoder(accept)
@@ -189,6 +201,12 @@ class Metrics:
         for reason in HeldReason:
             self.held.labels(reason).set(status.held.get(reason, 0))
 
+    def delivery(self, status: str | None, *, failed: bool, seconds: float) -> None:
+        """An attempt ended and left its dispatch in ``status``; None: it had been acknowledged or claimed anew."""
+        outcome = {"pending": "retried" if failed else "sent", None: "moot"}.get(status, status)
+        self.deliveries.labels(outcome).inc()
+        self.delivery_times.observe(seconds)
+
     def lock_wait(self, seconds: float) -> None:
         """The write lock was obtained after `seconds`."""
         self.lock_waits.observe(seconds)
@@ -227,9 +245,10 @@ class Metrics:
         """A transaction with so many operations ended."""
         self.batches.observe(operations)
 
-    def queue_wait(self, seconds: float) -> None:
-        """An operation was taken after waiting for `seconds`."""
-        self.queue_waits.observe(seconds)
+    def queue_waits(self, seconds: Iterable[float]) -> None:
+        """Operations were taken after waiting for these times."""
+        for wait in seconds:
+            self.waits.observe(wait)
 
     def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
         """The queue changed."""
@@ -237,15 +256,17 @@ class Metrics:
         self.bytes.set(size_bytes)
         self.age.set(oldest_age_seconds)
 
-    def operation(self, name: str, outcome: str) -> None:
-        """An operation ended; what is not in the closed sets counts as `other`."""
+    def operation(self, name: str, outcome: str, count: int = 1) -> None:
+        """So many operations ended; what is not in the closed sets counts as `other`."""
         self.operations.labels(
             name if name in self._operations else OTHER, outcome if outcome in _OUTCOMES else OTHER
-        ).inc()
+        ).inc(count)
 
     def foreign_commit(self) -> None:
         """Another process committed since the last look."""
         self.foreign.inc()
+        for listener in self.on_foreign_commit:
+            listener()
 
     def blocked_append(self, authority: str) -> None:
         """An append met a blocked progression."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lionstate.cli import migrate, sessions, store
+from lionstate.cli import migrate, outbox, sessions, store
 from lionstate.cli.backup import backup, restore
 from lionstate.cli.copy import copy
 from lionstate.cli.prune import prune
@@ -27,6 +27,8 @@ app = typer.Typer(
 app.add_typer(migrate.app, name="progression-migrate")
 app.add_typer(sessions.app, name="sessions")
 app.command("show-session")(sessions.show_session)
+app.command()(outbox.schedules)
+app.add_typer(outbox.app, name="dispatches")
 app.command()(store.stats)
 app.command()(store.checkpoint)
 app.command()(store.vacuum)

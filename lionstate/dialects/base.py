@@ -70,6 +70,14 @@ class Dialect(RecordIntents, BulkIntents, Protocol):
         """Build the test whether a JSON column is an array with this text as an element."""
         ...
 
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        """Build the test whether a JSON column is an array with an object that has this text under this key."""
+        ...
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        """Build the test whether a JSON column has no element but these texts; what is no array has none."""
+        ...
+
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         """Build the whole number that is left when the fraction is cut off."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal,
     literal_column,
     select,
     text,
@@ -34,6 +36,7 @@ from sqlalchemy.sql import ClauseElement
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
 from lionstate.dialects.bulk_postgresql import PostgresqlBulk
 from lionstate.dialects.records_postgresql import PostgresqlRecords
+from lionstate.dialects.statement import Statement
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -59,14 +62,14 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
 
 _version: ColumnElement[int] = literal_column("progressions.xmin::text::bigint")
 
-_LOCK_PARENTS = (
+_LOCK_PARENTS = Statement(
     select(progressions.c.id, _version)
     .where(_among(progressions.c.id, "ids"))
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True)
 )
-_PRESENT = select(progressions.c.id).where(_among(progressions.c.id, "ids"))
-_FREE_PARENTS = (
+_PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
+_FREE_PARENTS = Statement(
     select(progressions.c.id)
     .where(_among(progressions.c.id, "ids"))
     .order_by(progressions.c.id.collate("C"))
@@ -117,27 +120,34 @@ _given = (
     .table_valued("pid", "ordinal", "mid")
     .render_derived()
 )
-_INSERT_ITEMS = postgresql_insert(progression_items).from_select(
+_insert_items = postgresql_insert(progression_items).from_select(
     ["progression_id", "ordinal", "message_id"], select(_given.c.pid, _given.c.ordinal, _given.c.mid)
 )
-_INSERT_ITEMS_IGNORE = _INSERT_ITEMS.on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
+_INSERT_ITEMS = Statement(_insert_items)
+_INSERT_ITEMS_IGNORE = Statement(_insert_items.on_conflict_do_nothing(index_elements=["progression_id", "ordinal"]))
 
 # A LATERAL seek per pair: on tables without statistics a plain join was seen to scan the whole table.
-_EXISTING_ITEMS = text(
-    "SELECT g.pid, g.mid FROM unnest(CAST(:pids AS text[]), CAST(:mids AS text[])) AS g(pid, mid) "
-    "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
-    "WHERE i.progression_id = g.pid AND i.message_id = g.mid ORDER BY i.progression_id, i.message_id LIMIT 1) AS hit"
+_EXISTING_ITEMS = Statement(
+    text(
+        "SELECT g.pid, g.mid FROM unnest(CAST(:pids AS text[]), CAST(:mids AS text[])) AS g(pid, mid) "
+        "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
+        "WHERE i.progression_id = g.pid AND i.message_id = g.mid ORDER BY i.progression_id, i.message_id LIMIT 1) "
+        "AS hit"
+    )
 )
-_WITH_ITEMS = text(
-    "SELECT g.pid FROM unnest(CAST(:pids AS text[])) AS g(pid) CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
-    "WHERE i.progression_id = g.pid ORDER BY i.progression_id, i.ordinal LIMIT 1) AS hit"
+_WITH_ITEMS = Statement(
+    text(
+        "SELECT g.pid FROM unnest(CAST(:pids AS text[])) AS g(pid) "
+        "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
+        "WHERE i.progression_id = g.pid ORDER BY i.progression_id, i.ordinal LIMIT 1) AS hit"
+    )
 )
 _following = (
     func.unnest(bindparam("pids", type_=_texts), bindparam("following", type_=_bigints))
     .table_valued("pid", "following")
     .render_derived()
 )
-_ADVANCE = (
+_ADVANCE = Statement(
     update(progression_storage_state)
     .where(progression_storage_state.c.progression_id == _following.c.pid)
     .values(
@@ -153,7 +163,7 @@ _ADVANCE = (
 # LionAGI locks a session's signals by the same key.
 _LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
 _ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.name}")
-_TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
+_TRANSACTION_ID = Statement(select(cast(cast(func.pg_current_xact_id(), Text), BigInteger)))
 
 # The transaction's own settings, like SET LOCAL, which work behind a transaction pooler too. Without a sort the key of
 # the order is the only one left: with statistics from before a progression grew, the message index and a sort of all
@@ -175,6 +185,12 @@ class _Seal(NamedTuple):
     second_hash: int
 
 
+@functools.lru_cache(maxsize=16)
+def _locking(statement: Select[Any]) -> Statement:
+    """A query of state rows under their row locks, in one order; made once for each query."""
+    return Statement(statement.order_by(progression_storage_state.c.progression_id.collate("C")).with_for_update())
+
+
 def _sqlstate(error: BaseException) -> str:
     for found in (getattr(error, "orig", None), error):
         for name in ("sqlstate", "pgcode"):
@@ -182,6 +198,11 @@ def _sqlstate(error: BaseException) -> str:
             if isinstance(value, str):
                 return value
     return ""
+
+
+def _jsonb(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A JSON column in the form that has operators; NULL where that form has none, for an escaped NUL."""
+    return case((func.strpos(cast(column, Text), "\\u0000") == 0, cast(column, JSONB)))
 
 
 class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
@@ -199,7 +220,16 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
         return postgresql_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
-        return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+        return _jsonb(column).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        wanted = func.jsonb_build_array(func.jsonb_build_object(cast(key, Text), cast(value, Text)))
+        return func.coalesce(_jsonb(column).bool_op("@>")(wanted), False)
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        stored = _jsonb(column)
+        within = stored.bool_op("<@")(literal(list(values), JSONB))
+        return case((func.jsonb_typeof(stored) == "array", within), else_=True)
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)
@@ -220,17 +250,16 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
         return list(ids)
 
     def lock_progressions(self, conn: Connection, ids: Sequence[str]) -> dict[str, ParentRow]:
-        return {row[0]: ParentRow(row[0], row[1]) for row in conn.execute(_LOCK_PARENTS, {"ids": list(ids)})}
+        return {row[0]: ParentRow(row[0], row[1]) for row in _LOCK_PARENTS.rows(conn, {"ids": list(ids)})}
 
     def lock_states(self, conn: Connection, statement: Select[Any], ids: Sequence[str]) -> list[tuple[Any, ...]]:
-        locked = statement.order_by(progression_storage_state.c.progression_id.collate("C")).with_for_update()
-        return [tuple(row) for row in conn.execute(locked, {"ids": list(ids)})]
+        return _locking(statement).rows(conn, {"ids": list(ids)})
 
     def existing_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
-        return set(conn.execute(_PRESENT, {"ids": list(ids)}).scalars())
+        return {row[0] for row in _PRESENT.rows(conn, {"ids": list(ids)})}
 
     def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
-        return set(conn.execute(_FREE_PARENTS, {"ids": list(ids)}).scalars())
+        return {row[0] for row in _FREE_PARENTS.rows(conn, {"ids": list(ids)})}
 
     def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
         first, second = secrets.randbits(63), secrets.randbits(63)
@@ -273,25 +302,24 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
         self._insert(conn, _INSERT_ITEMS_IGNORE, rows)
 
     @staticmethod
-    def _insert(conn: Connection, statement: Executable, rows: Sequence[tuple[str, int, str]]) -> None:
+    def _insert(conn: Connection, statement: Statement, rows: Sequence[tuple[str, int, str]]) -> None:
         if rows:
             pids, ordinals, mids = zip(*rows, strict=True)
-            conn.execute(statement, {"pids": list(pids), "ordinals": list(ordinals), "mids": list(mids)})
+            statement.run(conn, {"pids": pids, "ordinals": ordinals, "mids": mids})
 
     def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         if not pairs:
             return set()
         pids, mids = zip(*pairs, strict=True)
-        rows = conn.execute(_EXISTING_ITEMS, {"pids": list(pids), "mids": list(mids)})
-        return {(row[0], row[1]) for row in rows}
+        return {(row[0], row[1]) for row in _EXISTING_ITEMS.rows(conn, {"pids": pids, "mids": mids})}
 
     def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
-        return set(conn.execute(_WITH_ITEMS, {"pids": list(ids)}).scalars()) if ids else set()
+        return {row[0] for row in _WITH_ITEMS.rows(conn, {"pids": list(ids)})} if ids else set()
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         if next_ordinals:
             values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
-            conn.execute(_ADVANCE, values)
+            _ADVANCE.run(conn, values)
 
     def prefer_indexes(self, conn: Connection) -> None:
         conn.execute(_PREFER_INDEXES)
@@ -300,8 +328,7 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
         conn.execute(_ANALYZE)
 
     def transaction_id(self, conn: Connection) -> int | None:
-        found: int = conn.execute(_TRANSACTION_ID).scalar_one()
-        return found
+        return int(_TRANSACTION_ID.rows(conn)[0][0])
 
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection

@@ -26,10 +26,10 @@ MESSAGE_COLUMNS = (
 class RecordIntents(Protocol):
     """The part of the seam that serves messages, sessions and the audit trail."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert message rows in the given order; an id that exists keeps ``created_at`` and takes the rest.
 
-        The rows have ``MESSAGE_COLUMNS``, JSON as text, and no id twice.
+        The values are in the order of ``MESSAGE_COLUMNS``, JSON as text; no id stands twice.
         """
         ...
 

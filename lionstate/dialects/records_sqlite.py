@@ -6,7 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, cast, func, select, text, type_coerce, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    bindparam,
+    case,
+    cast,
+    func,
+    select,
+    text,
+    type_coerce,
+    update,
+)
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.types import Text, UserDefinedType
 
@@ -66,8 +78,8 @@ _HELD = Statement(
 class SqliteRecords:
     """See ``RecordIntents``."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        _UPSERT_MESSAGE.many(conn, rows)
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        _UPSERT_MESSAGE.each(conn, rows)
 
     def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
         _TOUCH_SESSION.many(conn, [{"session": session, "at": at} for session, at in activity.items()])

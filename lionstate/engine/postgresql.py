@@ -23,6 +23,7 @@ from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlWrites
 from lionstate.engine.transaction import CommitFailed, execute_batch, translate
 from lionstate.engine.url import StoreURL
+from lionstate.engine.writer import Ended
 from lionstate.errors import (
     BackendBusyError,
     BackendUnavailableError,
@@ -212,8 +213,16 @@ class PostgresqlWriter:
         self._started: dict[int, float] = {}
         self._closed = False
 
-    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
+    def start(self, batch: Batch, ended: Ended) -> None:
         """Begin a batch in a task of its own, which nobody's cancellation reaches."""
+
+        def tell(task: asyncio.Task[list[Outcome]]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            ended(None if error else task.result(), error)
+
+        self._task_of(batch).add_done_callback(tell)
+
+    def _task_of(self, batch: Batch) -> asyncio.Task[list[Outcome]]:
         self.require_open()
         task = asyncio.get_running_loop().create_task(self._run(batch))
         self._running.add(task)
@@ -227,7 +236,7 @@ class PostgresqlWriter:
 
     async def run(self, batch: Batch) -> list[Outcome]:
         """Run a batch; a cancelled caller does not stop it."""
-        return await asyncio.shield(self.start(batch))
+        return await asyncio.shield(self._task_of(batch))
 
     async def _run(self, batch: Batch) -> list[Outcome]:
         waiting = time.monotonic()

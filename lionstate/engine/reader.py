@@ -22,7 +22,7 @@ from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Script
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlReads
-from lionstate.engine.threads import WorkerThread
+from lionstate.engine.threads import Mailbox, WorkerThread
 from lionstate.engine.transaction import translate
 from lionstate.engine.url import StoreURL
 from lionstate.errors import BackendUnavailableError, ClosedError
@@ -98,8 +98,8 @@ class SqliteReader:
         self._vfs = vfs
         self._prepare = prepare
         self._outdated = outdated
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._threads = [WorkerThread(f"lionstate-reader-{n}", self._jobs) for n in range(settings.readers)]
+        self._mailbox = Mailbox()
+        self._threads = [WorkerThread(f"lionstate-reader-{n}", self._mailbox) for n in range(settings.readers)]
         self._idle: queue.SimpleQueue[tuple[Any, Connection]] = queue.SimpleQueue()
         self._running: set[Any] = set()
         self._engine = create_sqlite_engine(self._open_driver, module, settings.readers)
@@ -215,6 +215,7 @@ class SqliteReader:
                 for driver in tuple(self._running):
                     driver.interrupt()
                 await asyncio.to_thread(thread.join)
+        self._mailbox.close_after(self._threads)
         with suppress(queue.Empty):
             while True:
                 _discard(*self._idle.get_nowait())

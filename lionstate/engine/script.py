@@ -111,7 +111,7 @@ class Unknown:
 Outcome: TypeAlias = Written | NotWritten | Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unit:
     """Calls that run next to each other in a batch.
 

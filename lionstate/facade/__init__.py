@@ -15,12 +15,17 @@ from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
 from lionstate.facade.retention import RetentionFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.schedule_runs import ScheduleRunFacade
+from lionstate.facade.schedule_statistics import ScheduleStatisticsFacade
+from lionstate.facade.schedules import NO_CURSOR_CLAIM, ScheduleFacade
 from lionstate.facade.sessions import SessionLifecycleFacade
 from lionstate.facade.shows import ShowFacade
 from lionstate.facade.status import StatusFacade
+from lionstate.facade.tasks import TaskFacade, WorkerFacade
 from lionstate.facade.teams import TeamFacade
 
 __all__ = [
+    "NO_CURSOR_CLAIM",
     "ApprovalFacade",
     "Batch",
     "BranchFacade",
@@ -36,11 +41,16 @@ __all__ = [
     "ProjectFacade",
     "RetentionFacade",
     "Runner",
+    "ScheduleFacade",
+    "ScheduleRunFacade",
+    "ScheduleStatisticsFacade",
     "SessionFacade",
     "SessionLifecycleFacade",
     "ShowFacade",
     "StatusFacade",
+    "TaskFacade",
     "TeamFacade",
+    "WorkerFacade",
 ]
 
 
@@ -61,6 +71,11 @@ class Facade(
     ControlFacade,
     EngineFacade,
     ApprovalFacade,
+    ScheduleFacade,
+    ScheduleRunFacade,
+    ScheduleStatisticsFacade,
+    TaskFacade,
+    WorkerFacade,
     DispatchFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""

@@ -16,9 +16,11 @@ from lionstate.operations import (
     invocations,
     progression,
     retention,
+    scheduling,
     sessions,
     shows,
     status,
+    tasks,
     teams,
 )
 from lionstate.operations.table import FoldFunction, Operation
@@ -39,6 +41,8 @@ _ALL = (
     *control.TABLE,
     *blueprints.TABLE,
     *approvals.TABLE,
+    *scheduling.TABLE,
+    *tasks.TABLE,
     *dispatches.TABLE,
 )
 

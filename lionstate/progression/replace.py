@@ -178,7 +178,7 @@ def set_progression(conn: Connection, /, progression_id: str, collection: Sequen
 
 def _replace(conn: Connection, state: StorageState, prepared: PreparedCollection) -> None:
     progression_id, now = state.progression_id, time.time()
-    target = append_target(state.phase, state.authority, reason=state.blocked_reason)
+    target = append_target(state.phase, state.authority, state.blocked_reason)
     if target is AppendTarget.REFUSED and state.phase is not Phase.BLOCKED:
         raise ProgressionBlockedError("phase and authority of the state row contradict each other")
     in_items = target in (AppendTarget.ITEMS, AppendTarget.REFUSED)

@@ -13,7 +13,7 @@ from lionstate.errors import BackendError
 from lionstate.progression.parsed import Later, NeedsParse
 from lionstate.queue.ticket import Fold, Ticket
 
-__all__ = ["LeftBehind", "Run", "plan", "units_of"]
+__all__ = ["LeftBehind", "Run", "arranged", "plan", "units_of"]
 
 
 @dataclass(slots=True)
@@ -54,6 +54,15 @@ def plan(tickets: Sequence[Ticket]) -> list[Run]:
         runs[position].tickets.append(ticket)
         runs[position].keys |= ticket.keys
     return runs
+
+
+def arranged(tickets: Sequence[Ticket]) -> tuple[Sequence[Ticket], Sequence[Unit]]:
+    """Tickets in the order in which a batch runs them, and the engine's form of it."""
+    if len(tickets) == 1:
+        (ticket,) = tickets
+        return tickets, (Unit((ticket.call,), locks_first=ticket.fold is None and len(ticket.progressions) > 1),)
+    runs = plan(tickets)
+    return [ticket for run in runs for ticket in run.tickets], units_of(runs)
 
 
 class LeftBehind:

@@ -209,7 +209,8 @@ async def test_openapi_has_every_route(serving: Serving, http: aiohttp.ClientSes
         document = await (await http.get("/openapi.json")).json()
     paths = document["paths"]
     page = paths["/v1/progressions/{id}/items"]["get"]
-    assert [("id", "path", True), ("after", "query", False), ("limit", "query", False)] == [
+    optional = [(name, "query", False) for name in ("after", "limit", "wait_seconds")]
+    assert [("id", "path", True), *optional] == [
         (one["name"], one["in"], one["required"]) for one in page["parameters"]
     ]
     assert "lionstate-generation" in page["responses"]["200"]["headers"]

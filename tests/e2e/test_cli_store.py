@@ -72,6 +72,10 @@ async def _fill(target: str) -> None:
                 }
             )
             await client.create_branch({"id": f"br-{name}", "session_id": name, "progression_id": f"b-{name}"})
+        await client.create_schedule(
+            {"id": "x", "name": "nightly", "trigger_type": "interval", "interval_sec": 60, "action_kind": "agent"}
+        )
+        await client.enqueue_dispatch(kind="note", deliver_to="someone", body={"text": "secret payload"})
         for number in range(3):
             await client.record_message(
                 message(f"m{number}", content={"text": f"[red]hello {number}"}, role="user"),
@@ -130,6 +134,28 @@ def test_the_store_is_counted(run: Command, where: list[str]) -> None:
     assert 4 == found["phases"]["items"]
     assert 0 < found["bytes"]
     assert "progression_items" in run("stats", *where)
+
+
+def test_schedules_are_listed(run: Command, where: list[str]) -> None:
+    (schedule,) = json.loads(run("schedules", "--json", *where))["schedules"]
+    assert ("nightly", 1, 0) == (schedule["name"], schedule["enabled"], schedule["runs"])
+    assert "nightly" in run("schedules", "--enabled", *where)
+    assert {"schedules": []} == json.loads(run("schedules", "--disabled", "--json", *where))
+
+
+def test_dispatches_are_listed_retried_and_purged(run: Command, where: list[str]) -> None:
+    found = json.loads(run("dispatches", "--json", *where))
+    (dispatch,) = found["dispatches"]
+    assert (1, "note", "pending") == (found["total"], dispatch["kind"], dispatch["status"])
+    assert "secret payload" not in run("dispatches", *where)
+    assert "1 of 1 dispatches" in run("dispatches", "--status", "pending", *where)
+    run("dispatches", "retry", dispatch["id"], *where, code=2)
+    run("dispatches", "retry", "nope", *where, code=4)
+    run("dispatches", "purge", *where, code=2)
+    purge = ("dispatches", "purge", "--status", "pending", "--json", *where)
+    assert {"purged": 1, "dry_run": True} == json.loads(run(*purge, "--dry-run"))
+    assert {"purged": 1, "dry_run": False} == json.loads(run(*purge))
+    assert {"purged": 0, "dry_run": False} == json.loads(run(*purge))
 
 
 def test_checkpoint_and_vacuum_are_for_a_store_alone(run: Command, where: list[str]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lionstate.errors import InvalidInputError
+from lionstate import StateDB
+from lionstate.errors import InvalidInputError, StateError
 from tests.support.backends import Backend
 from tests.support.migration import foreign, make_ids, service_of, until_done
 
@@ -111,3 +112,14 @@ async def test_it_is_quick_and_takes_no_lock_on_a_large_store(backend: Backend) 
     assert {"json": 70_000, "dual": 30_000, "items": 0, "blocked": 0} == status.phases
     assert (60_000, 100) == (status.remaining_admitted_items, len(status.hottest))
     assert min(seconds) < 0.2, seconds
+
+
+async def test_a_read_only_store_answers_and_refuses(backend: Backend) -> None:
+    """Both databases: nothing is written, not even the schema's own part."""
+    await backend.put_progression("p", json.dumps(make_ids(3)))
+    async with StateDB(url=backend.direct.url, readonly=True) as looker:
+        assert make_ids(3) == await looker.get_progression("p")
+        assert 1 == (await looker.migration.status()).phases["json"]
+        with pytest.raises(StateError, match="read-only"):
+            await looker.append_to_progression("p", "x")
+    assert make_ids(3) == await backend.direct.get_progression("p")

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lionstate import wire
 
 from ..metrics import Metrics
-from .contracts import READS, OperationLike, StoreLike, Verb
+from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .handlers import OperationHandlers, VerbHandler, header
 from .openapi import openapi_document
 from .problems import not_found, respond
@@ -47,6 +47,7 @@ def service_app(
     *,
     metrics: Metrics,
     verbs: Mapping[str, Verb] | None = None,
+    news: NewsLike | None = None,
     max_request_bytes: int,
     max_operations: int,
     deadline_ms: int,
@@ -58,6 +59,7 @@ def service_app(
         operations: The table; decides every `/v1/ops/` route.
         metrics: Counts what is refused before it reaches the store.
         verbs: The migration API, by path below `/v1/migration/`.
+        news: Wakes who waits for items; None answers at once.
         max_request_bytes: Larger bodies are refused with 413.
         max_operations: Bound of one batch request.
         deadline_ms: Longest wait of a request.
@@ -69,6 +71,7 @@ def service_app(
         limit_bytes=max_request_bytes,
         limit_operations=max_operations,
         deadline_ms=deadline_ms,
+        news=news,
     )
     verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
     document = wire.encode(openapi_document(handlers.table, verb_handler.table))

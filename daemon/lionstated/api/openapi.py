@@ -10,7 +10,7 @@ import msgspec
 
 from lionstate import __version__, wire
 
-from .contracts import GENERATION_HEADER, QUERY_NAMES, READS, OperationLike, Verb
+from .contracts import GENERATION_HEADER, MAX_WAIT_SECONDS, QUERY_NAMES, READS, OperationLike, Verb
 
 __all__ = ["openapi_document"]
 
@@ -87,6 +87,15 @@ _GENERATION = {
     "description": "Changes when the progression is replaced, not when it grows; null while it has none.",
     "schema": {"type": ["integer", "null"]},
 }
+_WAIT = (
+    {
+        "name": "wait_seconds",
+        "in": "query",
+        "required": False,
+        "description": "While there is nothing to answer with, wait so long for a commit that changes that.",
+        "schema": {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS, "default": 0},
+    },
+)
 _SHORT = {full: short for short, full in QUERY_NAMES.items()}
 _PROBES = {
     "/metrics": ("Every metric, in Prometheus' text format.", "text/plain", {"type": "string"}),
@@ -123,9 +132,8 @@ def openapi_document(
         if name in table:
             operation, codec = table[name]
             answer = _answer(forms[id(codec)][1], {GENERATION_HEADER: _GENERATION})
-            paths[path] = {
-                "get": _described(f"read {name}", operation.script, parameters=[*map(_in_path, query(codec))], **answer)
-            }
+            parameters = [*map(_in_path, query(codec)), *(_WAIT if path.endswith("/items") else ())]
+            paths[path] = {"get": _described(f"read {name}", operation.script, parameters=parameters, **answer)}
     for name, (verb, codec) in verbs.items():
         form = {"parameters": query(codec)} if verb.method == "GET" else _body(forms[id(codec)][0])
         described = _described(f"migration {name}", verb.call, **form, **_answer(forms[id(codec)][1]))

@@ -4,10 +4,11 @@ Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables 
 """
 
 from .load import description_of, flag_names, is_switch, load_settings
-from .model import Maintenance, Settings, is_loopback, split_address
+from .model import Delivery, Maintenance, Settings, is_loopback, split_address
 from .text import config_text, effective_text, mask_url
 
 __all__ = [
+    "Delivery",
     "Maintenance",
     "Settings",
     "config_text",
