@@ -130,7 +130,7 @@ async def backup_store(
     path = _store_path(store)
     if not force and _holds_something(backup):
         raise NotEmptyError("the backup file exists; name another, or say --force")
-    given = replace(settings or EngineSettings(), readonly=True, readers=1)
+    given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
     unproved = backup.with_name(f"{backup.name}.partial")
     remove_database(unproved)
     try:

@@ -68,7 +68,7 @@ class StoreCopy:
         if names[0] == names[1]:
             raise InvalidInputError("source and target are the same store")
         given = settings or EngineSettings()
-        reading = replace(given, readonly=urls[0].path is not None, readers=1)
+        reading = replace(given, readonly=True, tidy=True, readers=1)
         self._source = Source(urls[0], reading)
         self._target = Target(urls[1], given)
         self._on_progress = on_progress

@@ -85,7 +85,7 @@ class Target:
         elif path.exists() and (size := path.stat().st_size):
             if size < SMALLEST_DATABASE_BYTES:
                 raise UnrecognizedStoreError("the target file is no database")
-            looking = dataclasses.replace(self._settings, readonly=True)
+            looking = dataclasses.replace(self._settings, readonly=True, tidy=True)
             file = SqliteFile(path, looking)
             file.claim(own=False)
             reader = SqliteReader(path, file.module, looking)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Float, Integer, LargeBinary, Table, insert, select
@@ -124,7 +125,7 @@ async def fill_messages(state: StateDB, count: int) -> None:
     tables = {table.name: table for table in metadata.sorted_tables}
     columns = ["id", "created_at", "node_metadata", "content", "role", "lion_class"]
 
-    def script(conn: Connection, first: int, size: int) -> None:
+    def script(conn: Connection, /, *, first: int, size: int) -> None:
         dialect = dialect_of(conn)
         rows = list(_messages(first, size))
         dialect.bulk_insert(conn, tables["messages"], columns, rows)
@@ -149,7 +150,7 @@ async def fill_messages(state: StateDB, count: int) -> None:
 
     for first in range(0, count, 10_000):
         size = min(10_000, count - first)
-        await run(state, lambda conn, first=first, size=size: script(conn, first, size))
+        await run(state, partial(script, first=first, size=size))
 
 
 async def contents(state: StateDB) -> dict[str, list[str]]:
