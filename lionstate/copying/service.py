@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from lionstate.copying.comparison import compare
 from lionstate.copying.progress import Progress, StepProgress
@@ -31,6 +31,7 @@ from lionstate.errors import (
 __all__ = ["StoreCopy"]
 
 _PROBLEMS_NAMED = 20
+_Write: TypeAlias = Callable[[CopiedTable, Sequence[Sequence[Any]], Progress, Progress], Awaitable[None]]
 
 
 class StoreCopy:
@@ -184,36 +185,38 @@ class StoreCopy:
         return progress
 
     async def _copy_table(self, copied: CopiedTable, progress: Progress, total: int) -> Progress:
-        step = progress.step(copied.name)
-        if step.is_done:
-            return progress
         before = sum(progress.step(other.name).rows for other in COPIED if other is not copied)
-        async with pages(self._source, copied, step.after) as found:
-            async for page in found:
-                digest = await asyncio.to_thread(digest_rows, copied, page.rows)
-                step = _further(step, copied, page, digest)
-                after = progress.with_step(copied.name, step)
-                await self._target.put(copied, page.rows, progress, after)
-                progress = after
-                self._copied = _further(self._copied, copied, page, 0)
-                self._on_progress("copy", before + step.rows, total)
-        after = progress.with_step(copied.name, replace(step, is_done=True))
-        await self._target.put(copied, (), progress, after)
-        return after
+
+        def note(step: StepProgress, page: Page) -> None:
+            self._copied = _further(self._copied, copied, page, 0)
+            self._on_progress("copy", before + step.rows, total)
+
+        return await self._take_step(copied.name, copied, progress, self._target.put, note)
 
     async def _link_table(self, copied: CopiedTable, progress: Progress) -> Progress:
-        name = f"{copied.name}.links"
+        return await self._take_step(f"{copied.name}.links", copied, progress, self._target.link, lambda _s, _p: None)
+
+    async def _take_step(
+        self,
+        name: str,
+        copied: CopiedTable,
+        progress: Progress,
+        write: _Write,
+        note: Callable[[StepProgress, Page], None],
+    ) -> Progress:
+        """Give every page that is left to ``write``, which moves the mark on in the same transaction."""
         step = progress.step(name)
         if step.is_done:
             return progress
         async with pages(self._source, copied, step.after) as found:
             async for page in found:
-                step = _further(step, copied, page, 0)
+                step = _further(step, copied, page, await asyncio.to_thread(digest_rows, copied, page.rows))
                 after = progress.with_step(name, step)
-                await self._target.link(copied, page.rows, progress, after)
+                await write(copied, page.rows, progress, after)
                 progress = after
+                note(step, page)
         after = progress.with_step(name, replace(step, is_done=True))
-        await self._target.link(copied, (), progress, after)
+        await write(copied, (), progress, after)
         return after
 
     async def _verified(self, progress: Progress) -> list[TableCopied]:
