@@ -137,8 +137,8 @@ class StoreCopy:
         already_finished: bool,
     ) -> CopyReport:
         return CopyReport(
-            source=self._source.url.masked,
-            target=self._target.url.masked,
+            source=_name(self._source.url),
+            target=_name(self._target.url),
             tables=tables,
             rows=sum(table.rows for table in tables),
             copied_rows=self._copied.rows,
@@ -237,6 +237,10 @@ class StoreCopy:
         )
         named = "; ".join(str(table) for table in different)
         raise DifferenceError(f"{why} ({named})")
+
+
+def _name(url: StoreURL) -> str:
+    return url.masked if url.path is None else str(url.path)
 
 
 def _further(step: StepProgress, copied: CopiedTable, page: Page, digest: int) -> StepProgress:

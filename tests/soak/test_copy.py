@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,12 @@ async def _totals(url: str) -> dict[str, list[list[str]]]:
     counts = {c.name: f'SELECT count(*) AS n FROM "{c.name}"' for c in COPIED if c.name != "migration_control"}
     async with StateDB(url=url) as state:
         found = {name: await state.fetch_all(sql) for name, sql in {**_TOTALS, **counts}.items()}
-    return {name: [list(map(str, row.values())) for row in rows] for name, rows in found.items()}
+    return {name: [list(map(_text, row.values())) for row in rows] for name, rows in found.items()}
+
+
+def _text(value: Any) -> str:
+    # PostgreSQL adds whole numbers up to decimals.
+    return str(int(value)) if isinstance(value, Decimal) else str(value)
 
 
 def _killed(source: str, target: str, share: float) -> tuple[str, int]:
