@@ -43,6 +43,8 @@ _NOTHING_TO_MISS = frozenset(
         "create_workflow_def",
         "insert_admin_event",
         "insert_message",
+        "preview_prune",
+        "prune_sessions",
         "purge_dispatches",
         "reap_expired_leases",
         "register_heartbeat",

@@ -125,10 +125,28 @@ class Worker:
         await self._done(self.client.grant_approval(approval["id"]), ("approvals", "id", approval["id"]))
         self.written += [("artifacts", "id", artifact), ("admin_events", "id", event)]
 
+    async def scheduling(self) -> None:
+        """A schedule with a run, and a task in the queue."""
+        schedule, run = self._id("schedule"), self._id("schedule-run")
+        row = {"id": schedule, "name": schedule, "trigger_type": "interval", "action_kind": "agent"}
+        await self._done(self.client.create_schedule(row), ("schedules", "id", schedule))
+        fired = {"id": run, "schedule_id": schedule, "trigger_context": {}, "action_kind": "agent", "action_args": {}}
+        create = self.client.create_schedule_run({**fired, "fired_at": time.time()})
+        await self._done(create, ("schedule_runs", "id", run))
+        task = await self._done(self.client.submit_task(action_kind="agent", args={}, execution_target="host"))
+        self.written.append(("schedule_runs", "id", task))
+
+    async def delivery(self) -> None:
+        """A dispatch, and a look at what is due."""
+        dispatch = await self._done(self.client.enqueue_dispatch(kind="k", deliver_to=self.name))
+        self.written.append(("dispatch_outbox", "id", dispatch))
+        await self._done(self.client.list_dispatches(limit=10))
+
     @property
     def acts(self) -> list[Callable[[], Awaitable[None]]]:
         """One per family."""
-        return [self.conversation, self.execution, self.team, self.control, self.definitions, self.evidence]
+        conversation = [self.conversation, self.execution, self.team, self.control]
+        return [*conversation, self.definitions, self.evidence, self.scheduling, self.delivery]
 
 
 async def _work(target: str, name: str, seconds: float) -> dict[str, Any]:
