@@ -99,7 +99,16 @@ def _store_path(target: str | Path | StoreURL) -> Path:
 
 
 def _holds_something(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
+    """Whether a file there must not be lost.
+
+    Raises:
+        InvalidInputError: Something else than a file is there: it would be replaced by one.
+    """
+    if not path.exists():
+        return False
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is no ordinary file; nothing was written")
+    return path.stat().st_size > 0
 
 
 async def backup_store(
@@ -121,13 +130,16 @@ async def backup_store(
         settings: How connections behave.
         on_progress: Called with ``backup`` and pages, then ``verify`` and tables: done and in all.
     Raises:
-        InvalidInputError: The store is no SQLite file; the message says what to use for PostgreSQL.
+        InvalidInputError: The store is no SQLite file (the message says what to use for PostgreSQL), or the backup would
+            take the place of the store itself or of something that is no file.
         NotEmptyError: The file exists.
         DifferenceError: What was written is damaged or not what was read; the file is removed.
 
     Cost: reads the store once and the backup three times.
     """
     path = _store_path(store)
+    if _holds_something(backup) and os.path.samefile(backup, path):
+        raise InvalidInputError("a store cannot be its own backup; name another file")
     if not force and _holds_something(backup):
         raise NotEmptyError("the backup file exists; name another, or say --force")
     given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
@@ -185,7 +197,7 @@ async def restore_store(
     """
     path = _store_path(store)
     manifest = Manifest.load(manifest_path(backup))
-    if not force and _holds_something(path):
+    if _holds_something(path) and not force:
         raise NotEmptyError("there is a store already; --force replaces it, and what it holds is lost")
     module = load_module((settings or EngineSettings()).sqlite_module)
     unproved = path.with_name(f"{path.name}.restoring")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import anyio.to_process
+from anyio import BrokenWorkerProcess
 
 __all__ = ["run_pure"]
 
@@ -18,7 +19,7 @@ _PROCESS_BYTES = 16 * 1024 * 1024
 
 
 async def run_pure(work: Callable[[A], R], argument: A, size_bytes: int) -> R:
-    """Run a pure function: here when small, in a worker thread, in a child process above 16 MB.
+    """Run a pure function: here when small, in a worker thread, in a child process above 16 MB where one can start.
 
     ``json.loads`` of a large array holds the interpreter lock for its whole length, so a thread is not enough there;
     ``work`` must then be a module-level function.
@@ -27,4 +28,8 @@ async def run_pure(work: Callable[[A], R], argument: A, size_bytes: int) -> R:
         return work(argument)
     if size_bytes <= _PROCESS_BYTES:
         return await asyncio.to_thread(work, argument)
-    return await anyio.to_process.run_sync(work, argument)
+    try:
+        return await anyio.to_process.run_sync(work, argument)
+    except BrokenWorkerProcess:
+        # A program whose main module cannot be imported again, such as a script without a `__main__` guard.
+        return await asyncio.to_thread(work, argument)

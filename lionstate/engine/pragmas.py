@@ -18,6 +18,9 @@ __all__ = ["LOCK_SLICE_MS", "connect", "open_connection"]
 
 LOCK_SLICE_MS = 100
 _CACHED_STATEMENTS = 512
+# The writer has what LionAGI gives a connection; the readers, of which there are several, share as much.
+_WRITER_CACHE_KIB = 64_000
+_READER_CACHE_KIB = 16_000
 
 
 def open_connection(
@@ -69,7 +72,7 @@ def _set_pragmas(driver: Any, module: ModuleType, path: Path | None, settings: E
         _switch_to_wal(driver, module, settings.busy_timeout_ms / 1000)
     driver.execute(f"PRAGMA synchronous = {settings.synchronous}")
     driver.execute("PRAGMA foreign_keys = ON")
-    driver.execute("PRAGMA cache_size = -64000")
+    driver.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB if writer else _READER_CACHE_KIB}")
     driver.execute("PRAGMA wal_autocheckpoint = 0")
     driver.execute(f"PRAGMA busy_timeout = {LOCK_SLICE_MS if writer else settings.busy_timeout_ms}")
 

@@ -20,7 +20,7 @@ from lionstate.progression.items import PAGE_ROWS, count_items, page
 from lionstate.progression.known_text import KnownText
 from lionstate.progression.phases import Phase
 from lionstate.progression.storage_state import StorageState, get_state
-from lionstate.progression.strict import Verdict, decode_again, strict_verdict
+from lionstate.progression.strict import Verdict, digest_again, strict_verdict
 
 __all__ = [
     "Facts",
@@ -281,7 +281,7 @@ class Prover:
             items_digest=walk.digest.hexdigest(),
         )
         in_rows = code is not None and verdict.count == state.next_ordinal
-        if code is None and await run_pure(decode_again, value, size_of(value)) != verdict.ids:
+        if code is None and await run_pure(digest_again, value, size_of(value)) != source.hexdigest():
             # The two decoders disagree, so one of them is wrong: what it read must not become the authority.
             code = BlockedCode.DIGEST_MISMATCH
         first = walk.first_difference

@@ -199,7 +199,7 @@ class Worker:
         ids = self._memory.sources.get(pid, state.generation)
         if ids is None:
             parsed = await self._parse(pid, state.generation)
-            if not isinstance(parsed, list):
+            if isinstance(parsed, (Turn, StopReason)):
                 return parsed
             ids = parsed
         assert state.source_count is not None
@@ -254,7 +254,7 @@ class Worker:
         self.tally.chunk_seconds += seconds
         self._memory.note_mark(progression_id, Mark(stage.mark, stage.transactions))
 
-    async def _parse(self, progression_id: str, generation: int) -> list[str] | Turn | StopReason:
+    async def _parse(self, progression_id: str, generation: int) -> Sequence[str] | Turn | StopReason:
         """Parse the value for the chunks of this generation; a value of another length was written by others."""
         for _ in range(_TEXT_TRIES):
             found, state = await self._store.read(bound(_look_at_value, progression_id))
@@ -289,6 +289,8 @@ class Worker:
         waits = await self._waits(pid)
         if waits is not None:
             return await self._hold(state, waits, _WAIT_DETAILS[waits])
+        # Nothing is left to copy from it, and the proof has its own.
+        self._memory.sources.forget(pid)
         for _ in range(_TEXT_TRIES):
             began = time.monotonic()
             proof = await self._memory.prover.prove(pid, give_up=self._began + self.caps.max_seconds)

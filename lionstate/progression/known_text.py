@@ -25,13 +25,15 @@ class KnownText:
     """A text up to its closing bracket, which own appends leave alone, and what stands there and after.
 
     Attributes:
-        prefix: The text before its closing bracket.
-        prefix_bytes: UTF-8 length of that.
+        text: The whole text, not a copy of it.
+        closing: Where its closing bracket stands.
+        prefix_bytes: UTF-8 length of what stands before that.
         rest: The closing bracket and the whitespace behind it.
         is_empty: Whether the bracket closes an empty array.
     """
 
-    prefix: str = field(repr=False)
+    text: str = field(repr=False)
+    closing: int
     prefix_bytes: int
     rest: str
     is_empty: bool
@@ -46,12 +48,16 @@ class KnownText:
         closing, is_empty = closing_bracket(text)
         if closing < 0:
             return None
-        prefix = text[:closing]
         try:
-            encoded = prefix.encode()
+            encoded = text[:closing].encode()
         except UnicodeEncodeError:
             return None
-        return cls(prefix, len(encoded), text[closing:], is_empty, hashlib.sha256(encoded))
+        return cls(text, closing, len(encoded), text[closing:], is_empty, hashlib.sha256(encoded))
+
+    @property
+    def prefix(self) -> str:
+        """The text before its closing bracket. Cost: a copy."""
+        return self.text[: self.closing]
 
     @property
     def most_rest_bytes(self) -> int:
@@ -80,7 +86,7 @@ class KnownText:
             if not tail.startswith(SEPARATOR):
                 return None
             tail = tail[len(SEPARATOR) :]
-        ids = strict_verdict(f"[{tail}]").ids
+        ids = list(strict_verdict(f"[{tail}]").ids)
         # Only the spelling of `append_text` is an own append.
         is_own = 0 < len(ids) <= MAX_TAIL_IDS and all(map(is_valid_new_id, ids)) and encode(ids) == f"[{tail}]"
         return ids if is_own else None

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
 from lionstate.errors import BlockedCode
 from lionstate.progression.digest import digest_of
+from lionstate.progression.packed import PackedIds
 
-__all__ = ["POSTGRESQL_MAX_ID_BYTES", "Verdict", "decode_again", "strict_verdict"]
+__all__ = ["POSTGRESQL_MAX_ID_BYTES", "Verdict", "decode_again", "digest_again", "strict_verdict"]
+
+# Characters of a text from which its ids are kept packed.
+_PACKED_CHARS: Final = 4 * 1024 * 1024
 
 POSTGRESQL_MAX_ID_BYTES = 2_000
 """The longest existing id that migrates there: its B-tree refuses rows of about 2,700 bytes."""
@@ -27,13 +33,13 @@ class Verdict:
 
     Attributes:
         code: None when the value may be migrated, whatever the length of its ids.
-        ids: The ids in order; [] when there is a code.
+        ids: The ids in order, of a large value packed; [] when there is a code.
         digest: Their digest; None when there is a code.
         max_id_bytes: UTF-8 length of the longest id; 0 when there is none.
     """
 
     code: BlockedCode | None
-    ids: list[str] = field(default_factory=list, repr=False)
+    ids: Sequence[str] = field(default_factory=list, repr=False)
     digest: str | None = None
     max_id_bytes: int = 0
 
@@ -97,7 +103,10 @@ def strict_verdict(value: object) -> Verdict:
             max_id_bytes = max(len(message_id.encode()) for message_id in ids)
         except UnicodeEncodeError:
             return Verdict(BlockedCode.LONE_SURROGATE)
-    return Verdict(None, ids, digest_of(ids), max_id_bytes)
+    digest = digest_of(ids)
+    if len(value) < _PACKED_CHARS:
+        return Verdict(None, ids, digest, max_id_bytes)
+    return Verdict(None, PackedIds(joined, list(map(len, ids))), digest, max_id_bytes)
 
 
 _array_of_text = msgspec.json.Decoder(list[str], strict=True)
@@ -117,6 +126,12 @@ def decode_again(value: object) -> list[str] | None:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
     return None if any("\0" in message_id for message_id in ids) else ids
+
+
+def digest_again(value: object) -> str | None:
+    """Digest what `decode_again` reads, where it is read; None when the value may not be migrated."""
+    ids = decode_again(value)
+    return None if ids is None else digest_of(ids)
 
 
 _TOKEN = re.compile(

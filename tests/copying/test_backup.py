@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
 from pathlib import Path
@@ -153,6 +154,15 @@ async def test_refusals_leave_everything_as_it_was(store: Path, tmp_path: Path) 
     async with StateDB(":memory:") as memory:
         with pytest.raises(InvalidInputError):
             await memory.backup(tmp_path / "other")
+    os.mkfifo(tmp_path / "pipe")
+    for force in (False, True):
+        with pytest.raises(InvalidInputError):
+            await backup_store(store, tmp_path / "pipe", force=force)
+        with pytest.raises(InvalidInputError):
+            await restore_store(backup, tmp_path / "pipe", force=force)
+        with pytest.raises(InvalidInputError):
+            await backup_store(store, store, force=force)
+    assert (tmp_path / "pipe").is_fifo()
     for url in ("postgresql://localhost/x", ":memory:"):
         with pytest.raises(InvalidInputError):
             await backup_store(url, tmp_path / "other")

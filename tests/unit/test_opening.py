@@ -285,7 +285,7 @@ async def test_pragmas_are_those_of_the_contract(tmp_path: Path) -> None:
         writing = await writer.call(lambda wal: [wal._pragma(name) for name in names])
         reading = [(await state.fetch_all(f"PRAGMA {name}"))[0] for name in names]
     assert ["wal", 1, 1, -64000, 0, 100] == writing
-    assert ["wal", 1, 1, -64000, 0, 5000] == [next(iter(row.values())) for row in reading]
+    assert ["wal", 1, 1, -16000, 0, 5000] == [next(iter(row.values())) for row in reading]
 
 
 class _Switching:
