@@ -21,6 +21,7 @@
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
     │   └ TwoSqliteLibrariesError
     ├ ClosedError (RuntimeError)                503   1
+    ├ UnverifiedLionagiError                    -     3   raised by the bridge only
     └ DaemonError                               -     9   raised by StateClient only
         └ DaemonUnreachableError  WireError
 
@@ -68,6 +69,7 @@ __all__ = [
     "TwoSqliteLibrariesError",
     "UniqueConflictError",
     "UnrecognizedStoreError",
+    "UnverifiedLionagiError",
     "VersionRaceError",
     "WireError",
     "error_from_code",
@@ -348,6 +350,13 @@ class ClosedError(StateError, RuntimeError):
 
     code = "closed"
     http_status = 503
+
+
+class UnverifiedLionagiError(StateError):
+    """This is not the LionAGI that the bridge was made for; nothing was changed."""
+
+    code = "unverified_lionagi"
+    exit_code = 3
 
 
 class DaemonError(StateError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from lionstate.cli import migrate
 from lionstate.cli.interrupt import INTERRUPTED
 from lionstate.errors import StateError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="lionstate",
@@ -56,9 +57,18 @@ def _show(error: Any) -> None:
 
 
 def main() -> None:
-    """Run a command; errors are one line on stderr and the exit code of design §8."""
+    """Run the command of this process's arguments and exit with its code."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; errors are one line on stderr. Returns the exit code of design §8.
+
+    Args:
+        arguments: Without the program's name; None takes this process's.
+    """
     try:
-        code = app(standalone_mode=False)
+        code = app(None if arguments is None else list(arguments), standalone_mode=False)
     except _USAGE_ERROR as error:
         _show(error)
         code = 2
@@ -67,4 +77,4 @@ def main() -> None:
     except StateError as error:
         typer.echo(f"error: {error}", err=True)
         code = error.exit_code
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
