@@ -139,7 +139,10 @@ $(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
 	$(PYTHON) -m venv $(LIONAGI_VENV)
 	$(LIONAGI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
-.PHONY: demo-lionagi
+
+demo-bridge: $(STAMP) ## what a message costs LionAGI, before and over the bridge (BACKEND=sqlite or postgresql)
+	$(BIN)/python -m tests.demo.bridge --backend $(BACKEND)
+.PHONY: demo-lionagi demo-bridge
 
 # The whole suite comes last, so that its closing line is the last one.
 ci: format-check lint types imports check-wheel gate cov ## what CI runs

@@ -33,6 +33,7 @@ _INLINE_CHARACTERS = 64 * 1024
 # Others may change a value while it is parsed outside; then it is parsed under the lock.
 _PARSES_OUTSIDE = 3
 _MOST_ROUNDS = 8
+_MOST_UNNOTED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,41 @@ class _Within:
         yield self._conn
 
 
+class _Unnoted:
+    """Sessions that this process wrote in stores before lionstate's tables were there, by URL.
+
+    They are noted with the first write that meets the tables, whatever session it is of: an agent that waits for an
+    answer while the migration begins must not count as another program's.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, set[str]] = {}
+
+    def add(self, url: str, session_id: str) -> None:
+        kept = self._sessions.setdefault(url, set())
+        if len(kept) < _MOST_UNNOTED:
+            kept.add(session_id)
+
+    def note(self, conn: Connection, url: str, session_id: str) -> None:
+        """Note a session and all that wait."""
+        for found in sorted({session_id} | self._sessions.get(url, set())):
+            note_session(conn, found)
+
+    def forget(self, url: str) -> None:
+        """They are noted, and it is committed."""
+        self._sessions.pop(url, None)
+
+
+_unnoted = _Unnoted()
+
+
 class Handle:
     """Writes and reads the progressions of one StateDB."""
 
     def __init__(self, db: Any, options: Options) -> None:
         """Keep what belongs to ``db``, which keeps this."""
         self._db = weakref.ref(db)
+        self._url: str = db.url
         self._options = options
         self._parsed = ParsedValues()
         self._client: StateClient | None = None
@@ -108,9 +138,12 @@ class Handle:
             async with db._tx() as conn:
                 found = await run_inside(conn, once)
                 if isinstance(found, Absent):
+                    # Its own method for the session's activity says that the session waits.
                     await original(_Within(db, conn), *args, **kwargs)
                     return
             if not isinstance(found, NeedsParse):
+                if session_id is not None:
+                    _unnoted.forget(self._url)
                 return _settle(found)
             # Not under the lock, and not on the event loop.
             await self._parsed.learn(found, _in_thread)
@@ -127,7 +160,7 @@ class Handle:
         else:
             (found,) = operation.fold(conn, [prepared], self._parsed)
         if session_id is not None and not isinstance(found, (Refused, NeedsParse)):
-            note_session(conn, session_id)
+            _unnoted.note(conn, self._url, session_id)
         return found
 
     def _refuse_newer(self, conn: Connection) -> None:
@@ -162,13 +195,16 @@ class Handle:
         """Keep that a session's activity is this process's, in the open transaction or in one of its own."""
 
         def work(sync: Connection) -> None:
-            note_session(sync, session_id)
+            _unnoted.note(sync, self._url, session_id)
 
         if conn is not None:
-            await run_inside(conn, work)
+            if isinstance(await run_inside(conn, work), Absent):
+                _unnoted.add(self._url, session_id)
         elif await self._has_tables():
             async with self._require()._tx() as own:
                 await run_inside(own, work)
+        else:
+            _unnoted.add(self._url, session_id)
 
     async def _has_tables(self) -> bool:
         async with self._require().read_snapshot() as conn:
