@@ -31,7 +31,7 @@ def install(*, daemon: str | None = None, token: str | None = None, allow_unveri
         UnverifiedLionagiError: LionAGI is missing, or not the one that the bridge knows; names every difference.
             Nothing was changed.
 
-    Cost: about 30 ms; one statement more in each transaction on a store without lionstate's tables.
+    Cost: about 100 ms; one statement more in each transaction on a store without lionstate's tables.
     Contract: ADR-0117 D2, D4; design decisions 21, 31, 37.
     """
     from lionstate.lionagi.fingerprints import differences, package_folder

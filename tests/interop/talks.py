@@ -92,11 +92,11 @@ class Store:
 
 
 class Talk:
-    """One run of ``talk.py``."""
+    """One process of LionAGI that stops at checkpoints."""
 
-    def __init__(self, store: Store, messages: int) -> None:
+    def __init__(self, store: Store, *arguments: object, script: str = "talk.py") -> None:
         """Start it."""
-        self._process = store.child("talk.py", messages)
+        self._process = store.child(script, *arguments)
 
     def wait_for(self, name: str) -> None:
         """Wait until it has come to a checkpoint."""
