@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -29,6 +30,7 @@ PatchesOf: TypeAlias = Mapping[str, Patch]
 # Inside a call of a deleting function: its transactions see progressions where their authority is.
 _deleting: ContextVar[bool] = ContextVar("lionstate_deleting", default=False)
 
+_MARKER: Final = "_lionagi_auto_marker"
 _READ_ALONE: Final = "SELECT collection FROM progressions WHERE id = ?"
 
 
@@ -51,7 +53,6 @@ def patches(options: Options) -> Mapping[str, PatchesOf]:
         },
         "lionagi.cli.state": {
             "_prune": _whole_deleting,
-            "add_state_subparser": _with_verbs,
             "run_state": functools.partial(_running_verbs, options),
         },
         "lionagi.studio.services.db_maintenance": {"_prune_session_chunk": _deleting_on_connection},
@@ -279,4 +280,8 @@ def _running_verbs(options: Options, original: Any) -> Any:
             return code
         return run_verb(args, daemon=options.daemon)
 
+    # Where the command's parser is made was noted on the function when it was defined.
+    marker = getattr(original, _MARKER)
+    declared = dataclasses.replace(marker.cli, parser_factory=_with_verbs(marker.cli.parser_factory))
+    setattr(run, _MARKER, dataclasses.replace(marker, cli=declared))
     return run

@@ -49,13 +49,14 @@ class Store:
                 subprocess.run(["git", *command], cwd=found, env=self.variables, check=True)
         return found
 
-    def child(self, script: str, *arguments: object) -> subprocess.Popen[str]:
-        """Start a script of ``children``, isolated."""
-        command = [str(self.python), "-I", str(CHILDREN / script), self.url, self.mode, *map(str, arguments)]
+    def child(self, script: str, *arguments: object, variables: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a script of ``children``; isolated unless it is to look at other variables than the store's."""
+        isolated = ["-I"] if variables is None else []
+        command = [str(self.python), *isolated, str(CHILDREN / script), self.url, self.mode, *map(str, arguments)]
         return subprocess.Popen(
             command,
             cwd=self.work,
-            env=self.variables,
+            env=variables or self.variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -94,9 +95,11 @@ class Store:
 class Talk:
     """One process of LionAGI that stops at checkpoints."""
 
-    def __init__(self, store: Store, *arguments: object, script: str = "talk.py") -> None:
+    def __init__(
+        self, store: Store, *arguments: object, script: str = "talk.py", variables: dict[str, str] | None = None
+    ) -> None:
         """Start it."""
-        self._process = store.child(script, *arguments)
+        self._process = store.child(script, *arguments, variables=variables)
 
     def wait_for(self, name: str) -> None:
         """Wait until it has come to a checkpoint."""
