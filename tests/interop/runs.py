@@ -14,7 +14,7 @@ from tests.interop.talks import Store, Talk
 
 __all__ = ["PROGRESSIONS", "Found", "check", "migrated", "plain"]
 
-PROGRESSIONS = 8
+PROGRESSIONS = 10
 _PATIENCE_SECONDS = 300.0
 
 
@@ -88,6 +88,8 @@ def check(expected: Found, actual: Found, messages: int) -> None:
     stored = actual.later[0]["stored"]
     assert [lead + 10] == [len(branch) for branch in stored["lead"]["branches"]]
     assert ["question 0", "answer 1"] == stored["late"]["session"]
+    if pages := actual.later[0]["pages"]:
+        assert [["ghost", 2]] == pages["unhealthy"]
     assert expected.run == actual.run
     for before, after in zip(expected.later, actual.later, strict=True):
         for name in before:

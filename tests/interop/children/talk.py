@@ -69,12 +69,44 @@ class Agents:
 
 
 NAMES = ("lead", "helper", "silent", "late")
+LONG_AGO = 1_000_000.0
+
+
+class Ghost:
+    """A session whose process died: what Studio's health report is about."""
+
+    def __init__(self, db: StateDB) -> None:
+        self.db = db
+
+    async def begin(self) -> None:
+        """Running for ever."""
+        for part in ("whole", "part"):
+            await self.db.create_progression(f"ghost-{part}")
+        times = {"created_at": LONG_AGO, "started_at": LONG_AGO, "last_message_at": LONG_AGO}
+        session = {"id": "ghost", "name": "ghost", "agent_name": "ghost", "progression_id": "ghost-whole"}
+        await self.db.create_session({**session, **times, "status": "running", "updated_at": LONG_AGO})
+        branch = {"id": "ghost-branch", "session_id": "ghost", "agent_name": "ghost", "progression_id": "ghost-part"}
+        await self.db.create_branch(branch)
+
+    async def say(self, number: int) -> None:
+        """A message that comes too late to move its activity."""
+        content = {"instruction": f"ghost {number}"}
+        await self.db._persist_live_message(
+            {"id": f"ghost-{number}", "created_at": LONG_AGO + number, "role": "user", "content": content},
+            session_id="ghost",
+            branch_progression_id="ghost-part",
+            session_progression_id="ghost-whole",
+            activity_at=LONG_AGO,
+        )
 
 
 async def talk(agents: Agents) -> dict[str, Any]:
     """Messages before, during and after the migration; then everyone ends and the lead is resumed."""
     for name in NAMES:
         await agents.begin(name)
+    ghost = Ghost(agents.live["lead"]["db"])
+    await ghost.begin()
+    await ghost.say(0)
     await say(agents.branches["silent"], 0, answer=False)
     await say(agents.branches["late"], 0, answer=False)
     first = None
@@ -85,6 +117,7 @@ async def talk(agents: Agents) -> dict[str, Any]:
             await checkpoint("two thirds")
             # Its only answer stands behind the cutover.
             await say(agents.branches["late"], 1, answer=True)
+            await ghost.say(1)
         who = "helper" if number % 10 == 3 else "lead"
         message = await say(agents.branches[who], number, answer=bool(number % 2))
         first = first or message
@@ -122,8 +155,8 @@ async def look(db: StateDB) -> dict[str, Any]:
             "reason": session["status_reason_code"],
             "session": [said(rows.get(message)) for message in ids],
             "branches": [[said(row) for row in await db.get_branch_messages(branch["id"])] for branch in branches],
-            "first": said(await db.get_message(session["first_msg_id"])),
-            "last": said(await db.get_message(session["last_msg_id"])),
+            "first": said(await db.get_message(str(session["first_msg_id"]))),
+            "last": said(await db.get_message(str(session["last_msg_id"]))),
         }
     return found
 
