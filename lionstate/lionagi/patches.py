@@ -39,8 +39,8 @@ def patches(options: Options) -> Mapping[str, PatchesOf]:
     by_handle = _StateDB(options)
     return {
         "lionagi.state.db": {
-            "StateDB.create_progression": by_handle.create_progression,
-            "StateDB.set_progression": by_handle.set_progression,
+            "StateDB.create_progression": functools.partial(by_handle.whole, create_progression),
+            "StateDB.set_progression": functools.partial(by_handle.whole, set_progression),
             "StateDB.get_progression": by_handle.get_progression,
             "StateDB.append_to_progression": by_handle.append_to_progression,
             "StateDB.insert_messages": by_handle.insert_messages,
@@ -71,25 +71,17 @@ class _StateDB:
     def _handle(self, db: Any) -> Handle | None:
         return handle_of(db, self._options) if is_bridged(db) else None
 
-    def create_progression(self, original: Any) -> Any:
+    def whole(self, script: Callable[..., None], original: Any) -> Any:
+        """A method that writes a whole collection."""
+
         @functools.wraps(original)
-        async def create(db: Any, progression_id: str, collection: list[str] | None = None) -> None:
+        async def write(db: Any, progression_id: str, collection: list[str] | None = None) -> None:
             if (handle := self._handle(db)) is None:
                 return await _plain(original, db, progression_id, collection)
             params = {"progression_id": progression_id, "collection": collection or []}
-            await handle.write(create_progression, original, progression_id, collection, params=params)
+            await handle.write(script, original, progression_id, collection, params=params)
 
-        return create
-
-    def set_progression(self, original: Any) -> Any:
-        @functools.wraps(original)
-        async def replace(db: Any, progression_id: str, collection: list[str]) -> None:
-            if (handle := self._handle(db)) is None:
-                return await _plain(original, db, progression_id, collection)
-            params = {"progression_id": progression_id, "collection": collection or []}
-            await handle.write(set_progression, original, progression_id, collection, params=params)
-
-        return replace
+        return write
 
     def append_to_progression(self, original: Any) -> Any:
         @functools.wraps(original)
