@@ -31,7 +31,7 @@ class StateDB(Facade):
     Args:
         path: A store file or ``:memory:``.
         url: A store URL; wins over ``path``.
-        readonly: Open without any write; SQLite files only.
+        readonly: Open without any write, also none of the schema; writes are refused.
         normalized: Whether new progressions are born in ``items``; recorded in the store. None keeps what is recorded.
         settings: How connections behave; the defaults are those of LionAGI 0.36.0 (``synchronous=NORMAL``).
         lionagi_compatible: A new store is one that LionAGI 0.36.0 can open.
@@ -56,8 +56,8 @@ class StateDB(Facade):
         self._url = StoreURL.of(target)
         base = settings or EngineSettings()
         self._settings = dataclasses.replace(base, readonly=readonly or base.readonly)
-        if self._settings.readonly and (self._url.dialect != "sqlite" or self._url.is_memory):
-            raise InvalidInputError("only a SQLite file can be opened read-only")
+        if self._settings.readonly and self._url.is_memory:
+            raise InvalidInputError("a memory store begins empty: it cannot be opened read-only")
         if self._settings.readonly and normalized is not None:
             raise InvalidInputError("normalized is recorded in the store, which is opened read-only")
         self._normalized = normalized
@@ -154,7 +154,8 @@ class StateDB(Facade):
         """Hold one write transaction: ``run(script)``, ``execute``, ``fetch_one``, ``fetch_all`` inside it.
 
         The block's end commits, an exception rolls back. A facade method called by the same task inside the block
-        raises NestedWriteError. At most 30 s by default.
+        raises NestedWriteError. A script that refuses raises the error of the facade call, and what it wrote before
+        that stays in the transaction. At most 30 s by default.
         """
         return self.store.transaction()
 

@@ -7,7 +7,7 @@
     ├ NotFoundError (LookupError)               404   4
     ├ ConflictError                             409   1
     │   ├ UniqueConflictError  ForeignKeyError  TransitionRejectedError  OwnershipConflictError
-    │   ├ NestedWriteError  PhaseConflictError
+    │   ├ NestedWriteError  PhaseConflictError  AdmissionRejectedError (ValueError)
     │   └ VersionRaceError (RuntimeError)
     ├ ProgressionError                          409   1
     │   ├ ProgressionBlockedError  MalformedCollectionError
@@ -36,6 +36,7 @@ from typing import ClassVar
 
 __all__ = [
     "AccessDeniedError",
+    "AdmissionRejectedError",
     "ArtifactPathError",
     "BackendBusyError",
     "BackendError",
@@ -124,6 +125,22 @@ class StateError(Exception):
         super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
 
 
+class _WithReason(Exception):
+    """What carries a bounded code of its own: a blocked code, a verdict on a collection, a reason code."""
+
+    _said: ClassVar[str] = ""
+
+    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
+        """Build the error.
+
+        Args:
+            message: As for StateError.
+            reason: The bounded code, if there is one.
+        """
+        self.reason = reason
+        super().__init__(message or (f"{self._said}: {reason}" if self._said and reason else None))
+
+
 class InvalidInputError(StateError, ValueError):
     """An argument is not acceptable; nothing was changed."""
 
@@ -179,6 +196,12 @@ class TransitionRejectedError(ConflictError):
     code = "transition_rejected"
 
 
+class AdmissionRejectedError(_WithReason, ConflictError, ValueError):
+    """The queue does not take this task; ``reason`` is the reason code it would be skipped with."""
+
+    code = "admission_rejected"
+
+
 class OwnershipConflictError(ConflictError):
     """Another owner holds this."""
 
@@ -212,37 +235,19 @@ class ProgressionError(StateError):
     http_status = 409
 
 
-class ProgressionBlockedError(ProgressionError):
+class ProgressionBlockedError(_WithReason, ProgressionError):
     """The progression is blocked and has no trustworthy source for this request."""
 
     code = "progression_blocked"
     exit_code = 8
-
-    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
-        """Build the error.
-
-        Args:
-            message: As for StateError.
-            reason: The bounded blocked code, if one is recorded.
-        """
-        self.reason = reason
-        super().__init__(message or (f"progression is blocked: {reason}" if reason else None))
+    _said = "progression is blocked"
 
 
-class MalformedCollectionError(ProgressionError):
+class MalformedCollectionError(_WithReason, ProgressionError):
     """The stored collection is not a JSON array."""
 
     code = "malformed_collection"
-
-    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
-        """Build the error.
-
-        Args:
-            message: As for StateError.
-            reason: The verdict of the strict decoder, one of BlockedCode.
-        """
-        self.reason = reason
-        super().__init__(message or (f"the stored collection is not readable: {reason}" if reason else None))
+    _said = "the stored collection is not readable"
 
 
 class ParityError(ProgressionError):
@@ -386,13 +391,10 @@ def _tree(cls: type[StateError]) -> list[type[StateError]]:
 def error_from_code(code: str, message: str, *, reason: str | None = None) -> StateError:
     """Build the exception that a bounded ``code`` names; StateError for an unknown one.
 
-    Args:
-        code: The ``code`` of a problem document.
-        message: What the exception says.
-        reason: The blocked code, for the classes that carry one.
+    ``reason`` is the blocked code, for the classes that carry one.
     """
     cls = {found.code: found for found in _tree(StateError)}.get(code, StateError)
     error = cls(message)
-    if reason is not None and isinstance(error, (ProgressionBlockedError, MalformedCollectionError)):
+    if reason is not None and isinstance(error, _WithReason):
         error.reason = reason
     return error

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from lionstate.engine import EngineSettings, NotWritten, Observer, StoreURL, Unit, Written
+from lionstate.engine.connections import Connections
 from lionstate.engine.memory import MemoryReader
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.reader import PostgresqlReader, Reader, SqliteReader
@@ -36,7 +37,11 @@ from lionstate.schema import (
     schema_complete,
 )
 from lionstate.schema.opening import StoreKind
-from lionstate.schema.readonly import OWN_TABLES_APPEARED, put_empty_own_tables
+from lionstate.schema.readonly import (
+    OWN_TABLES_APPEARED,
+    put_empty_own_tables,
+    put_empty_own_tables_on_postgresql,
+)
 
 __all__ = ["Parts", "require_asyncio"]
 
@@ -91,14 +96,18 @@ class Parts:
             raise InvalidInputError("normalized is recorded in the store, which is opened read-only")
         if self.url.dialect == "sqlite":
             await self._open_sqlite(own, vfs)
-        elif own or readonly:
-            raise InvalidInputError("only a SQLite file can be owned or opened read-only")
+        elif own:
+            raise InvalidInputError("only a SQLite file can be owned")
+        elif readonly:
+            await self._read_postgresql()
         else:
             self.writer = PostgresqlWriter(self.url, self.settings, self.observer)
             self.reader = PostgresqlReader(self.url, self.settings)
         if self.writer is not None and self.reader is not None:
             await self._apply_schema(self.writer, self.reader, lionagi_compatible)
             await self._record_normalized(self.writer, self.reader, normalized)
+        if self.file is not None:
+            self.file.opened()
 
     async def _open_sqlite(self, own: bool, vfs: str | None) -> None:
         file = SqliteFile(self.url.path, self.settings)
@@ -107,6 +116,7 @@ class Parts:
         path, module = file.path, file.module
         if path is not None:
             absent = await self._inspect_unopened(path, file, vfs)
+            file.take(own=own)
             prepare, outdated = (put_empty_own_tables, OWN_TABLES_APPEARED) if absent else (None, None)
             self.reader = SqliteReader(path, module, self.settings, vfs=vfs, prepare=prepare, outdated=outdated)
         if not self.settings.readonly:
@@ -118,6 +128,15 @@ class Parts:
                 raise BackendUnavailableError(f"the store file cannot be opened: {error}") from error
             if path is None:
                 self.reader = MemoryReader(writer)
+
+    async def _read_postgresql(self) -> None:
+        reader = PostgresqlReader(self.url, self.settings)
+        self.reader = reader
+        if await reader.run(inspect_store) is StoreKind.NEW:
+            raise UnrecognizedStoreError("the database holds no store, and a read-only open makes none")
+        if not await reader.run(own_tables_exist):
+            await reader.close()
+            self.reader = PostgresqlReader(self.url, self.settings, prepare=put_empty_own_tables_on_postgresql)
 
     async def _inspect_unopened(self, path: Path, file: SqliteFile, vfs: str | None) -> bool:
         """Refuse a newer or foreign store through a read-only connection, before any pragma could change it.
@@ -131,7 +150,7 @@ class Parts:
         if 0 < size < _SMALLEST_DATABASE_BYTES:
             # SQLite would take a few bytes of something else for a new file and write over them.
             raise UnrecognizedStoreError("the file is no database")
-        look = dataclasses.replace(self.settings, readonly=True, readers=1)
+        look = dataclasses.replace(self.settings, readonly=True, tidy=True, readers=1)
         looking = SqliteReader(path, file.module, look, vfs=vfs)
         try:
             kind = await looking.run(inspect_store)
@@ -171,6 +190,11 @@ class Parts:
         reason = "asked for when the store was opened"
         record = functools.partial(record_normalized_default, enabled=normalized, now=time.time(), reason=reason)
         await _write(writer, record)
+
+    def connections(self) -> Connections:
+        """Connections of the writer and the readers now, from memory; none when closed."""
+        found = Connections() if self.writer is None else self.writer.connections()
+        return found if self.reader is None else found.and_(self.reader.connections())
 
     async def close(self) -> None:
         """Close the readers, then the writer, then give the file back; may be repeated."""

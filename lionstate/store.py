@@ -52,8 +52,6 @@ _log = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _DRAIN_SECONDS = 10.0
 _MAINTENANCE_KEYS = frozenset(("m:migration",))
-# Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
-_SCHEMA_WAIT_SECONDS = 30.0
 
 
 class Store:
@@ -70,6 +68,7 @@ class Store:
         self.dialect = dialect_named(url.dialect)
         self.parsed = ParsedValues(observer=observer)
         self._parts = Parts(url, settings, observer)
+        self.connections = self._parts.connections
         self._tickets = TicketMaker(self.parsed)
         self._queue: WriteQueue | None = None
         self._ticker: asyncio.Task[None] | None = None

@@ -10,13 +10,18 @@ import pytest
 from tests.support.postgres import PostgresServer, PostgresUnavailableError
 from tests.support.stores import backend, empty_store, state
 
-__all__ = ["backend", "empty_store", "state"]
+__all__ = ["COLLECTED", "backend", "empty_store", "state"]
+
+COLLECTED = pytest.StashKey[list[str]]()
+"""Node ids of a run before any was deselected."""
 
 _SERVERS = {"postgres_15": 15, "postgres_18": 18}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes a server, so that `-m postgresql` finds it."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what takes a server, so that `-m postgresql` finds it; note what was collected."""
+    config.stash[COLLECTED] = [item.nodeid for item in items]
     for item in items:
         if not _SERVERS.keys().isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.postgresql)

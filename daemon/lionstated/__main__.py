@@ -1,113 +1,25 @@
-"""The command `lionstated`: reads flags and settings, runs the daemon, answers with an exit code."""
+"""Entry point of ``lionstated``; what it runs is imported when an interrupt can no longer show a traceback."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
-import anyio
-
-from lionstate import __version__
-from lionstate.engine import StoreURL
-from lionstate.errors import StateError
-
-from . import logs
-from .api import check_listeners
-from .assembly import Assembly, assemble
-from .process import serve
-from .settings import Settings, effective_text, flag_names, load_settings
+from lionstate.startup import run_command
 
 __all__ = ["main"]
 
-_EXIT_INTERNAL = 1
-_EXIT_INTERRUPTED = 130
+
+def _load() -> Callable[[], int]:
+    from lionstated.command import run_and_leave
+
+    return run_and_leave
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lionstated", description="The daemon that owns a lionstate store.")
-    parser.add_argument("--config", metavar="FILE", help="settings in TOML")
-    parser.add_argument("--check-config", action="store_true", help="print the settings in force and exit")
-    parser.add_argument("--version", action="version", version=f"lionstated {__version__}")
-    for flag, key in flag_names().items():
-        parser.add_argument(f"--{flag}", dest=key, metavar="VALUE", nargs="?", const="true", help=f"sets {key}")
-    return parser
-
-
-def _reader(arguments: argparse.Namespace) -> Callable[[], Settings]:
-    given = vars(arguments)
-    flags = {key: given[key] for key in flag_names().values() if given[key] is not None}
-    return lambda: load_settings(arguments.config, flags=flags)
-
-
-def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] = assemble) -> int:
-    """Run the command; returns the exit code of design §8.
-
-    Args:
-        argv: Arguments without the program's name.
-        assemble: Brings the rooms below together; called after the settings were found good.
-    """
-    read = _reader(arguments := _parser().parse_args(argv))
-    try:
-        settings = read()
-        if arguments.check_config:
-            if settings.database.url is not None:
-                StoreURL.of(settings.store_url())
-            check_listeners(settings)
-            sys.stdout.write(effective_text(settings))
-            return 0
-        StoreURL.of(settings.store_url())
-        logs.configure(settings.log.level, settings.log.format)
-        return _run(settings, assemble(), read)
-    except StateError as exc:
-        sys.stderr.write(f"lionstated: {exc}\n")
-        return exc.exit_code
-    except KeyboardInterrupt:
-        return _EXIT_INTERRUPTED
-    except Exception:
-        logs.get_logger().critical("internal_error", exc_info=True)
-        return _EXIT_INTERNAL
-
-
-def _run(settings: Settings, assembly: Assembly, read: Callable[[], Settings]) -> int:
-    async def life() -> bool:
-        return await serve(
-            settings,
-            operations=assembly.operations,
-            store_factory=assembly.store_factory,
-            read_settings=read,
-            overdue=lambda forced: _leave(_EXIT_INTERRUPTED if forced else _EXIT_INTERNAL),
-        )
-
-    if anyio.run(life, backend_options={"use_uvloop": _has_uvloop()}):
-        return 0
-    return _EXIT_INTERRUPTED
-
-
-def _has_uvloop() -> bool:
-    try:
-        import uvloop
-    except ImportError:
-        return False
-    return bool(uvloop)
-
-
-def _exit(code: int) -> None:
-    # A thread stuck in the database must not keep a forced process alive.
-    stuck = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
-    if code != 0 and stuck:
-        _leave(code)
-    sys.exit(code)
-
-
-def _leave(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def main() -> NoReturn:
+    """Run the daemon and end the process."""
+    run_command("lionstated", _load)
 
 
 if __name__ == "__main__":
-    _exit(main())
+    main()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
-from lionstate.queue import QueueLimits
+from lionstate.queue import CommitNews, QueueLimits, Ticket
 from lionstate.store import Store
 
 from .api import OperationLike, Verb
+from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
 from .metrics import Metrics
 from .notify import watchdog_interval_seconds
@@ -22,6 +26,8 @@ from .settings import Settings
 __all__ = ["Assembly", "assemble", "engine_settings", "open_store", "queue_limits"]
 
 _WEDGED_SECONDS = 30.0
+# Tickets that may leave something due; an atomic batch does not say what it holds.
+_DUE_AT_ONCE = frozenset(("batch", "enqueue_dispatch", "enqueue_revival_heartbeat", "retry_dispatch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +73,31 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         lionagi_compatible=settings.storage.lionagi_compatible,
         own=url.path is not None,
     )
+    metrics.watch_connections(store.connections)
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
 
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
+    delivery = _delivery(store, settings, metrics)
+    news = _news(store, metrics)
 
     async def drain(seconds: float) -> None:
-        await store.queue.drain(seconds)
+        news.close()
+        # Attempts under way are settled while the queue still takes that.
+        end = time.monotonic() + seconds
+        await delivery.end(seconds / 2)
+        await store.queue.drain(max(end - time.monotonic(), 0.0))
 
     async def close() -> None:
         await store.close(0.0)
 
     interval = watchdog_interval_seconds()
     wedged_after = _WEDGED_SECONDS if interval is None else 2 * interval
+
+    def reload(fresh: Settings) -> None:
+        timer.reload(fresh.maintenance)
+        delivery.reload(fresh.delivery)
 
     def alive() -> bool:
         writer = store.writer
@@ -93,8 +110,37 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         verbs=_verbs(service, timer),
         maintenance=timer.run,
         alive=alive,
-        reload=lambda fresh: timer.reload(fresh.maintenance),
+        delivery=delivery.run,
+        news=news,
+        reload=reload,
     )
+
+
+def _news(store: Store, metrics: Metrics) -> CommitNews:
+    news, loop = CommitNews(), asyncio.get_running_loop()
+    store.queue.on_commit.append(news.committed)
+
+    def foreign() -> None:
+        # The loop may have ended before the engine's last look.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(news.announce, None)
+
+    metrics.on_foreign_commit.append(foreign)
+    return news
+
+
+def _delivery(store: Store, settings: Settings, metrics: Metrics) -> DeliveryRunner:
+    async def call(name: str, **params: Any) -> Any:
+        return await store.run(OPERATIONS[name], params)
+
+    runner = DeliveryRunner(call, settings.delivery, metrics)
+
+    def committed(tickets: Sequence[Ticket]) -> None:
+        if any(ticket.name in _DUE_AT_ONCE for ticket in tickets):
+            runner.wake()
+
+    store.queue.on_commit.append(committed)
+    return runner
 
 
 def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dict[str, Verb]:
@@ -103,6 +149,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "status": service.status,
         "verify": service.verify,
         "blocked": service.blocked,
+        "preflight": service.preflight,
+        "explain": service.explain,
     }
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
@@ -110,6 +158,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
         "release": service.release,
+        "retry": service.retry,
+        "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,
         "accept-foreign-writers": service.set_accept_foreign_writers,

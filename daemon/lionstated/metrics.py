@@ -5,12 +5,14 @@ Held in memory in a registry of its own; the exposition never looks at the store
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from lionstate import __version__
+from lionstate.engine.connections import Connections
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import MigrationStatus, MigrationStep, StopReason
 
@@ -25,7 +27,8 @@ _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch")
 _AUTHORITIES = ("json", "items", "none")
 _PAUSED = ("disabled", "operator", "stopped", "owner", "pressure")
-_SERVICES = ("maintenance",)
+_SERVICES = ("maintenance", "delivery")
+_DELIVERIES = ("delivered", "sent", "retried", "dead_letter", "moot")
 OTHER = "other"
 # Doubles the number of series and tells nothing that a restart does not; the switch is per process.
 _disable_created: Callable[[], None] = disable_created_metrics
@@ -47,10 +50,13 @@ class Metrics:
         _disable_created()
         self.registry = CollectorRegistry()
         self._operations = frozenset(operations)
+        # Called on the engine's threads.
+        self.on_foreign_commit: list[Callable[[], None]] = []
         self._define_service()
         self._define_write()
         self._define_wal()
         self._define_migration()
+        self._define_delivery()
 
     def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
         metric = Counter(name, text, tuple(labels), registry=self.registry)
@@ -79,8 +85,9 @@ class Metrics:
         self.service_degraded = self._gauge(
             "lionstate_service_degraded", "1 while a part of the daemon does not run.", service=_SERVICES
         )
+        self.followers = self._gauge("lionstate_followers", "Requests that wait for items of a progression.")
         self.pool_connections = self._gauge(
-            "lionstate_pool_connections", "Database connections.", state=("idle", "busy")
+            "lionstate_pool_connections", "Connections to the database.", state=Connections._fields
         )
 
     def _define_write(self) -> None:
@@ -88,7 +95,7 @@ class Metrics:
         self.depth = gauge("lionstate_write_queue_depth", "Operations that wait for the writer.")
         self.bytes = gauge("lionstate_write_queue_bytes", "Bytes of the operations that wait.")
         self.age = gauge("lionstate_write_queue_age_seconds", "Age of the oldest operation that waits.")
-        self.queue_waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
+        self.waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
         self.batches = histogram("lionstate_write_batch_operations", "Operations of a transaction.", _SIZES)
         self.lock_waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
         self.lock_holds = histogram("lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES)
@@ -119,7 +126,9 @@ class Metrics:
     def _define_migration(self) -> None:
         gauge, histogram, counter = self._gauge, self._histogram, self._counter
         self.progressions = gauge("lionstate_migration_progressions", "Progressions.", phase=_PHASES)
-        self.remaining_items = gauge("lionstate_migration_remaining_items", "Items still to copy.")
+        self.remaining_items = gauge(
+            "lionstate_migration_remaining_items", "Items of admitted progressions still to copy."
+        )
         self.step_times = histogram("lionstate_migration_step_seconds", "Time of a step.", _SLOW)
         self.items = counter("lionstate_migration_items_total", "Items copied.")
         self.migrated_bytes = counter("lionstate_migration_bytes_total", "Bytes copied.")
@@ -137,6 +146,13 @@ class Metrics:
         )
         self.compat_reads = counter("lionstate_compat_reads_total", "Reads joined from both representations.")
 
+    def _define_delivery(self) -> None:
+        self.deliveries = self._counter(
+            "lionstate_deliveries_total", "Attempts at delivery by what came of them.", outcome=_DELIVERIES
+        )
+        self.delivery_times = self._histogram("lionstate_delivery_seconds", "Time of an attempt at delivery.", _SLOW)
+        self.deliveries_running = self._gauge("lionstate_deliveries_running", "Attempts at delivery under way.")
+
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The text of all metrics and its content type, negotiated from an Accept header."""
         encoder, content_type = choose_encoder(accept)
@@ -146,6 +162,11 @@ class Metrics:
         """Name the one SQLite library of this process."""
         self.sqlite_info.clear()
         self.sqlite_info.labels(version, "true" if affected else "false").set(1)
+
+    def watch_connections(self, count: Callable[[], Connections]) -> None:
+        """Show what `count` says, which is asked by every scrape and must answer from memory."""
+        for state in Connections._fields:
+            self.pool_connections.labels(state).set_function(functools.partial(_of, count, state))
 
     def set_paused(self, reasons: Iterable[str]) -> None:
         """Set which reasons hold maintenance back; all others become 0."""
@@ -174,11 +195,17 @@ class Metrics:
         """Set the gauges of phases, remaining items, blocked and held."""
         for phase in _PHASES:
             self.progressions.labels(phase).set(status.phases.get(phase, 0))
-        self.remaining_items.set(status.remaining_items)
+        self.remaining_items.set(status.remaining_admitted_items)
         for code in BlockedCode:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
         for reason in HeldReason:
             self.held.labels(reason).set(status.held.get(reason, 0))
+
+    def delivery(self, status: str | None, *, failed: bool, seconds: float) -> None:
+        """An attempt ended and left its dispatch in ``status``; None: it had been acknowledged or claimed anew."""
+        outcome = {"pending": "retried" if failed else "sent", None: "moot"}.get(status, status)
+        self.deliveries.labels(outcome).inc()
+        self.delivery_times.observe(seconds)
 
     def lock_wait(self, seconds: float) -> None:
         """The write lock was obtained after `seconds`."""
@@ -218,9 +245,10 @@ class Metrics:
         """A transaction with so many operations ended."""
         self.batches.observe(operations)
 
-    def queue_wait(self, seconds: float) -> None:
-        """An operation was taken after waiting for `seconds`."""
-        self.queue_waits.observe(seconds)
+    def queue_waits(self, seconds: Iterable[float]) -> None:
+        """Operations were taken after waiting for these times."""
+        for wait in seconds:
+            self.waits.observe(wait)
 
     def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
         """The queue changed."""
@@ -228,15 +256,17 @@ class Metrics:
         self.bytes.set(size_bytes)
         self.age.set(oldest_age_seconds)
 
-    def operation(self, name: str, outcome: str) -> None:
-        """An operation ended; what is not in the closed sets counts as `other`."""
+    def operation(self, name: str, outcome: str, count: int = 1) -> None:
+        """So many operations ended; what is not in the closed sets counts as `other`."""
         self.operations.labels(
             name if name in self._operations else OTHER, outcome if outcome in _OUTCOMES else OTHER
-        ).inc()
+        ).inc(count)
 
     def foreign_commit(self) -> None:
         """Another process committed since the last look."""
         self.foreign.inc()
+        for listener in self.on_foreign_commit:
+            listener()
 
     def blocked_append(self, authority: str) -> None:
         """An append met a blocked progression."""
@@ -245,6 +275,10 @@ class Metrics:
     def compat_read(self) -> None:
         """A read was joined from both representations."""
         self.compat_reads.inc()
+
+
+def _of(count: Callable[[], Connections], state: str) -> float:
+    return float(getattr(count(), state))
 
 
 def _initialise(metric: Counter | Gauge | Histogram, sets: list[Iterable[str]]) -> None:

@@ -14,13 +14,12 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
-from lionstate.errors import ClosedError
-
 from . import logs
-from .api import ApiServer, Health, Listeners, OperationLike, StoreLike, Verb, operations_app, service_app
+from .api import ApiServer, Health, Listeners, NewsLike, OperationLike, StoreLike, Verb, operations_app, service_app
 from .metrics import Metrics
 from .notify import Notifier, watchdog, watchdog_interval_seconds
 from .settings import Settings
+from .supervision import Service, supervise
 
 __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
@@ -29,7 +28,6 @@ _CLOSE_SECONDS = 5.0
 _FORCED_SECONDS = 0.5
 # Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
 _QUEUE_SHARE = 0.8
-_RETRY_SECONDS = (1.0, 30.0)
 
 
 async def _nothing() -> None:
@@ -49,8 +47,11 @@ class Parts:
     # Refuses new writes, runs the waiting ones for so many seconds and answers the rest as not written.
     drain: Callable[[float], Coroutine[Any, Any, None]] = _no_queue
     verbs: Mapping[str, Verb] = field(default_factory=dict)
-    # Ticks until the event is set, then returns after its chunk; calls the function after each good tick.
-    maintenance: Callable[[anyio.Event, Callable[[], None]], Awaitable[None]] | None = None
+    # Child services by name; None where there is none of that name.
+    maintenance: Service | None = None
+    delivery: Service | None = None
+    # Wakes who waits for items.
+    news: NewsLike | None = None
     # Whether the writer answers; the watchdog and /livez follow it.
     alive: Callable[[], bool] = lambda: True
     # Takes the settings that may change while the store is open.
@@ -205,8 +206,8 @@ class Daemon:
             self._notifier.ready("serving")
             self._log.info("ready", **self.addresses)
             task_status.started(self)
-            finish, finished = anyio.Event(), anyio.Event()
-            group.start_soon(self._maintain, parts, finish, finished)
+            finish = anyio.Event()
+            finished = self._supervise(group, parts, finish)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._stop.wait()
@@ -225,6 +226,7 @@ class Daemon:
             self._operations,
             metrics=self.metrics,
             verbs=parts.verbs,
+            news=parts.news,
             max_request_bytes=self.settings.listen.max_request_bytes,
             max_operations=self.settings.queue.max_operations,
             deadline_ms=self.settings.queue.deadline_ms,
@@ -262,39 +264,20 @@ class Daemon:
                 await asyncio.wait({opening, stopping})
         return None if opening.cancelled() else opening.result()
 
-    async def _maintain(self, parts: Parts, finish: anyio.Event, finished: anyio.Event) -> None:
-        degraded = self.metrics.service_degraded.labels("maintenance")
-        shortest, longest = _RETRY_SECONDS
-        delay = shortest
-
-        def healthy() -> None:
-            nonlocal delay
-            delay = shortest
-            degraded.set(0)
-
-        try:
-            while parts.maintenance is not None and not finish.is_set():
-                try:
-                    await parts.maintenance(finish, healthy)
-                    return
-                except Exception as exc:
-                    if finish.is_set() and isinstance(exc, ClosedError):
-                        # The queue drains; its last chunk is committed.
-                        return
-                    degraded.set(1)
-                    self._log.error("maintenance_failed", retry_seconds=delay, exc_info=True)
-                with anyio.move_on_after(delay):
-                    await finish.wait()
-                delay = min(delay * 2, longest)
-        finally:
-            finished.set()
+    def _supervise(self, group: TaskGroup, parts: Parts, finish: anyio.Event) -> dict[str, anyio.Event]:
+        ended = {}
+        for name, service in (("maintenance", parts.maintenance), ("delivery", parts.delivery)):
+            if service is not None:
+                ended[name] = anyio.Event()
+                group.start_soon(supervise, name, service, finish, ended[name], self.metrics)
+        return ended
 
     async def _drain(
         self,
         servers: list[ApiServer],
         done: list[anyio.Event],
         finish: anyio.Event,
-        finished: anyio.Event,
+        finished: Mapping[str, anyio.Event],
     ) -> None:
         budget = self.settings.shutdown.drain_seconds
         end = time.monotonic() + budget
@@ -306,10 +289,11 @@ class Daemon:
             server.stop(budget)
         for event in done:
             await event.wait()
-        with anyio.move_on_after(max(end - time.monotonic(), 0)) as scope:
-            await finished.wait()
-        if scope.cancelled_caught:
-            self._log.warning("maintenance_over_budget")
+        for name, event in finished.items():
+            with anyio.move_on_after(max(end - time.monotonic(), 0)) as scope:
+                await event.wait()
+            if scope.cancelled_caught:
+                self._log.warning(f"{name}_over_budget")
 
     async def _close(self, parts: Parts) -> None:
         self.metrics.up.set(0)

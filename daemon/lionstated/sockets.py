@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import grp
 import os
 import socket
 import stat
 from dataclasses import dataclass, field
 
+from lionstate.engine.ownership import lock_file
 from lionstate.errors import BackendUnavailableError, InvalidInputError, OwnershipConflictError
 
 __all__ = ["BoundSocket", "bind_tcp", "bind_unix", "group_id_of", "inherited_sockets"]
@@ -116,21 +116,12 @@ def _make_folder(folder: str) -> None:
 
 
 def _lock(path: str) -> int:
-    while True:
-        try:
-            fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as exc:
-            raise BackendUnavailableError(f"cannot bind {path}: {exc.strerror}") from exc
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(fd)
-            raise OwnershipConflictError(f"address already owned: {path}") from exc
-        found = os.fstat(fd)
-        if _identity(path + ".lock") == (found.st_dev, found.st_ino):
-            return fd
-        # Between our open and our lock the previous owner removed it: what we hold is no longer the file.
-        os.close(fd)
+    try:
+        return lock_file(path + ".lock")
+    except BlockingIOError as exc:
+        raise OwnershipConflictError(f"address already owned: {path}") from exc
+    except OSError as exc:
+        raise BackendUnavailableError(f"cannot bind {path}: {exc.strerror}") from exc
 
 
 def _unlock(path: str, fd: int) -> None:

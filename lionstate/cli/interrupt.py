@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["INTERRUPTED", "run_until_interrupted"]
+from lionstate.startup import leave_interrupted
+
+__all__ = ["run_until_interrupted"]
 
 R = TypeVar("R")
 
-INTERRUPTED = 130
 # Whatever a command does is safe to cut off: it is transactions of the store or requests to a daemon.
 _PATIENCE_SECONDS = 1.5
 
 
 def _leave() -> None:
-    sys.stderr.flush()
-    os._exit(INTERRUPTED)
+    leave_interrupted("lionstate")
 
 
 def run_until_interrupted(work: Coroutine[Any, Any, R]) -> R:

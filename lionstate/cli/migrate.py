@@ -1,49 +1,35 @@
-"""The verbs of ``lionstate progression-migrate`` (ADR-0117 D5, design decision 31)."""
+"""The verbs of ``lionstate progression-migrate`` (ADR-0117 D5, design decision 31).
+
+What opens a store or talks to a daemon is imported by the functions that do: half a second that help does without.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import render
-from lionstate.cli.interrupt import run_until_interrupted
-from lionstate.cli.target import Target, open_target
+from lionstate.cli import operator, render, tables
+from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on
 from lionstate.errors import InvalidInputError
-from lionstate.migration import MigrationStatus, MigrationStep, StopReason, VerificationOutcome
+
+if TYPE_CHECKING:
+    from lionstate.migration import MigrationStatus, MigrationStep, StopReason
 
 __all__ = ["app"]
 
 R = TypeVar("R")
-
+# A store, a daemon, a token, as the options give them.
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar="LIONSTATE_DATABASE__URL", help="The store: a file or a URL.", show_default=False),
-]
-Daemon = Annotated[
-    str | None,
-    typer.Option("--daemon", envvar="LIONSTATE_DAEMON", help="A daemon: unix:/path or http://host:port."),
-]
-Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", help="The daemon's bearer token.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
-
 _BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
-_CAPS = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
 _BUSY_STEPS = 3
 _BUSY_SECONDS = 0.2
 
 
-def _with_service(target: Target, work: Callable[[Any], Awaitable[R]]) -> R:
-    async def run() -> R:
-        async with open_target(target) as service:
-            return await work(service)
-
-    return run_until_interrupted(run())
+def _with_service(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
+    return run_on(where, lambda state: work(state.migration), reads=reads)
 
 
 @app.command()
@@ -55,7 +41,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
-    found = _with_service(Target(url, daemon, token), lambda service: service.status(limit=limit))
+    found = _with_service((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 
 
@@ -88,7 +74,7 @@ def step(
             return await _until_done(service, progression, caps, show=not as_json)
         return [await service.step(progression_id=progression, **caps)], await service.status(limit=0)
 
-    steps, after = _with_service(Target(url, daemon, token), work)
+    steps, after = _with_service((url, daemon, token), work)
     render.steps(steps, after, as_json=as_json)
     everything = after if until_done and progression is None else None
     raise typer.Exit(_exit_code(steps[-1].stop_reason, progression, everything))
@@ -97,6 +83,11 @@ def step(
 async def _until_done(
     service: Any, progression: str | None, caps: dict[str, Any], *, show: bool
 ) -> tuple[list[MigrationStep], MigrationStatus]:
+    import asyncio
+
+    from lionstate.migration import StopReason
+
+    caps_met = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
     steps: list[MigrationStep] = []
     found: MigrationStatus = await service.status(limit=0)
     busy = 0
@@ -105,7 +96,7 @@ async def _until_done(
             steps.append(await service.step(progression_id=progression, **caps))
             found = await service.status(limit=0)
             advance(found)
-            if steps[-1].stop_reason in _CAPS or steps[-1].did_work:
+            if steps[-1].stop_reason in caps_met or steps[-1].did_work:
                 busy = 0
                 continue
             busy += 1
@@ -115,6 +106,8 @@ async def _until_done(
 
 
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
+    from lionstate.migration import StopReason
+
     if reason in (StopReason.BUSY, StopReason.PAUSED):
         return _BUSY
     if progression is None and everything is None:
@@ -136,7 +129,9 @@ def verify(
 
     Exits with 6 when they differ and with 7 when there is only one.
     """
-    found = _with_service(Target(url, daemon, token), lambda service: service.verify(progression_id))
+    from lionstate.migration import VerificationOutcome
+
+    found = _with_service((url, daemon, token), lambda service: service.verify(progression_id), reads=True)
     render.verification(found, as_json=as_json)
     codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
     raise typer.Exit(codes.get(found.outcome, 0))
@@ -166,9 +161,9 @@ def compat_read(
         else:
             await service.set_compat_read(progression_id, enable)
 
-    _with_service(Target(url, daemon, token), work)
+    _with_service((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
-    render.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
+    tables.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
 
 
 @app.command()
@@ -176,8 +171,8 @@ def pause(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
-    _with_service(Target(url, daemon, token), lambda service: service.pause(reason=reason))
-    render.done("migration is paused", {"paused": True}, as_json=as_json)
+    _with_service((url, daemon, token), lambda service: service.pause(reason=reason))
+    tables.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
 @app.command()
@@ -185,9 +180,9 @@ def resume(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Lift a pause."""
-    was_paused = _with_service(Target(url, daemon, token), lambda service: service.resume(reason=reason))
+    was_paused = _with_service((url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
-    render.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
+    tables.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
 
 
 @app.command()
@@ -195,7 +190,7 @@ def enable(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Let the daemon's timer migrate, whatever its settings say; a pause still holds."""
-    _set_enabled(Target(url, daemon, token), True, reason, as_json)
+    _set_enabled((url, daemon, token), True, reason, as_json)
 
 
 @app.command()
@@ -203,10 +198,13 @@ def disable(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Keep the daemon's timer from migrating, whatever its settings say; `step` still works."""
-    _set_enabled(Target(url, daemon, token), False, reason, as_json)
+    _set_enabled((url, daemon, token), False, reason, as_json)
 
 
-def _set_enabled(target: Target, enabled: bool, reason: str | None, as_json: bool) -> None:
-    _with_service(target, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
+def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool) -> None:
+    _with_service(where, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
     text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
-    render.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+    tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+
+
+operator.mount(app)

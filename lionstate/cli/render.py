@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from lionstate.cli.tables import print_json
 
-from lionstate import wire
-from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
-__all__ = ["done", "progress", "status", "steps", "verification"]
+    from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
+__all__ = ["progress", "status", "steps", "verification"]
+
+_UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
 
 
-def _print_json(value: object) -> None:
-    sys.stdout.write(wire.encode(value).decode() + "\n")
+def _console(**options: Any) -> Console:
+    from rich.console import Console
+
+    return Console(**options)
 
 
-def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print that a command did what it says."""
-    if as_json:
-        _print_json(facts)
-    else:
-        Console(soft_wrap=True).print(text, highlight=False)
+def _table(*columns: str, **options: Any) -> Table:
+    from rich.table import Table
+
+    return Table(*columns, **options)
 
 
 def _ago(then: float | None) -> str:
@@ -45,6 +47,12 @@ def _pause_line(found: MigrationStatus) -> str:
     return f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}"
 
 
+def _remaining(found: MigrationStatus) -> str:
+    if found.remaining_items is not None:
+        return str(found.remaining_items)
+    return f"{_UNMEASURED}; {found.remaining_admitted_items} in progressions that were admitted"
+
+
 def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
     """What is seen of other programs that write this store, and whether cutover waits for them."""
     consequence = "accepted" if found.accept_foreign_writers else "cutover waits"
@@ -58,17 +66,17 @@ def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
 def status(found: MigrationStatus, *, as_json: bool) -> None:
     """Print the status of a store; whether it is paused comes first."""
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
-    console = Console(soft_wrap=True)
+    console = _console(soft_wrap=True)
     console.print(_pause_line(found), highlight=False, markup=False)
     if found.maintenance_enabled is not None:
         console.print(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
-    table = Table("phase", "progressions", box=None)
+    table = _table("phase", "progressions", box=None)
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
     console.print(table)
-    console.print(f"items still to copy: {found.remaining_items}   done: {found.completion:.1%}", highlight=False)
+    console.print(f"items still to copy: {_remaining(found)}   done: {found.completion:.1%}", highlight=False)
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
@@ -77,7 +85,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     if found.compat_read_everywhere:
         console.print("compat read is on for every progression")
     if found.hottest:
-        hot = Table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
+        hot = _table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
         for entry in found.hottest:
             size = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
             hot.add_row(entry.progression_id, str(entry.appends), size, _ago(entry.measured_at))
@@ -104,15 +112,18 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "steps": len(found),
         "phases": dict(after.phases),
         "remaining_items": after.remaining_items,
+        "remaining_admitted_items": after.remaining_admitted_items,
     }
     if as_json:
-        _print_json(summary)
+        print_json(summary)
         return
-    table = Table(show_header=False, box=None)
+    table = _table(show_header=False, box=None)
     for name, value in summary.items():
         text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+        if text is None:
+            text = _UNMEASURED
         table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
-    console = Console(soft_wrap=True)
+    console = _console(soft_wrap=True)
     if after.pause is not None:
         console.print(_pause_line(after), highlight=False, markup=False)
     console.print(table)
@@ -121,20 +132,22 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
 def verification(found: VerificationResult, *, as_json: bool) -> None:
     """Print one verification."""
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
-    table = Table(show_header=False, box=None)
-    for name in VerificationResult.__dataclass_fields__:
+    table = _table(show_header=False, box=None)
+    for name in type(found).__dataclass_fields__:
         value = getattr(found, name)
         if value is not None:
             table.add_row(name.replace("_", " "), str(value))
-    Console().print(table)
+    _console().print(table)
 
 
 @contextmanager
 def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[MigrationStatus], None]]:
     """A bar of progressions in ``items``; yields what moves it. Nothing is drawn when stderr is no terminal."""
-    console = Console(stderr=True)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = _console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
         task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lionstate.client import StateClient
-from lionstate.client.migration import RemoteMigration
 from lionstate.db import StateDB
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.engine.ownership import StoreLock
 from lionstate.errors import BackendUnavailableError, InvalidInputError, OwnershipConflictError
-from lionstate.migration import ProgressionMigrationService
 
 __all__ = ["Target", "open_target"]
 
@@ -41,9 +39,9 @@ class Target:
             BackendUnavailableError: The store is a file that does not exist; a command never creates one.
             OwnershipConflictError: A daemon owns the store and does not answer beside it.
         """
-        if self.daemon is not None:
+        if self.daemon:
             return self.daemon if "://" in self.daemon or self.daemon.startswith("unix:") else f"unix:{self.daemon}"
-        if self.url is None:
+        if not self.url:
             raise InvalidInputError(
                 "no store given: pass --url STORE or --daemon ADDRESS (or set LIONSTATE_DATABASE__URL)"
             )
@@ -55,6 +53,19 @@ class Target:
             return f"unix:{beside}"
         _refuse_what_is_owned(path)
         return None
+
+    def refuse_a_daemon(self) -> None:
+        """Refuse a store that a daemon owns, for work that only the one process that writes it may do.
+
+        Raises:
+            OwnershipConflictError: A daemon owns the store.
+        """
+        address = self.daemon_address()
+        if address is not None:
+            raise OwnershipConflictError(
+                f"a daemon owns the store and answers at {address}: it looks after the file itself;"
+                " stop it to work on the file without it"
+            )
 
 
 def _answers(path: str) -> bool:
@@ -68,6 +79,8 @@ def _answers(path: str) -> bool:
 
 
 def _refuse_what_is_owned(path: Path) -> None:
+    if path.is_dir():
+        raise BackendUnavailableError("the store path is a folder")
     if not path.exists():
         raise BackendUnavailableError(f"there is no store at {path}")
     owner = StoreLock(path).owner()
@@ -79,13 +92,18 @@ def _refuse_what_is_owned(path: Path) -> None:
 
 
 @asynccontextmanager
-async def open_target(target: Target) -> AsyncIterator[ProgressionMigrationService | RemoteMigration]:
-    """The migration service of the daemon, or of the store opened here."""
+async def open_target(target: Target, *, reads: bool = False) -> AsyncIterator[StateClient | StateDB]:
+    """The client of the daemon, or the store opened here.
+
+    Args:
+        reads: Only look: a store opened here is left exactly as it is, without lionstate's own tables if it has none.
+    """
     address = target.daemon_address()
     if address is not None:
         async with StateClient(address, token=target.token) as client:
-            yield client.migration
+            yield client
         return
     assert target.url is not None
-    async with StateDB(url=target.url, settings=EngineSettings(sqlite_module="auto")) as state:
-        yield state.migration
+    settings = EngineSettings(sqlite_module="auto", readonly=reads, tidy=reads)
+    async with StateDB(url=target.url, settings=settings) as state:
+        yield state

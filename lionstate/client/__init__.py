@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lionstate import wire
 from lionstate.client.coalescer import Call, Coalescer, send_batch
+from lionstate.client.following import follow
 from lionstate.client.migration import RemoteMigration
 from lionstate.client.transport import Transport
 from lionstate.engine import Deferred, NotWritten, Outcome, Refused, Unknown, Written
@@ -37,6 +38,8 @@ class StateClient(Facade):
             InvalidInputError: The target is none of these.
         """
         self._transport = Transport(target, token=token, timeout=timeout)
+        # Requests that wait hold no connection that a call needs.
+        self._waiting = Transport(target, token=token, timeout=timeout, connections=0)
         self._writes = Coalescer(self._transport)
         self._reads = Coalescer(self._transport, under_way=4, max_operations=32)
 
@@ -48,10 +51,12 @@ class StateClient(Facade):
     async def open(self) -> Self:
         """Make the client usable; the daemon is first contacted by the first call."""
         await self._transport.open()
+        await self._waiting.open()
         return self
 
     async def close(self) -> None:
         """Refuse what waits, let requests under way end, close the connections."""
+        await self._waiting.close()
         await self._writes.close()
         await self._reads.close()
         await self._transport.close()
@@ -63,6 +68,38 @@ class StateClient(Facade):
     async def __aexit__(self, *exc_info: object) -> None:
         """Close."""
         await self.close()
+
+    def follow_progression(
+        self,
+        progression_id: str,
+        *,
+        after_ordinal: int | None = None,
+        generation: int | None = None,
+        wait_seconds: float = 30.0,
+    ) -> AsyncIterator[tuple[int, Any]]:
+        """Give every item of a progression in order, then those that come, each once, without an end.
+
+        Use: ``async for ordinal, message_id in client.follow_progression(…)``.
+
+        Args:
+            progression_id: A missing progression is an empty one.
+            after_ordinal: Exclusive lower bound; None starts at the first item.
+            generation: The one that ``after_ordinal`` was read under; None takes on the current one.
+            wait_seconds: Longest wait of one request, above 0 to 60. It bounds how late an append by another process
+                than the daemon is seen where the daemon does not hear of it (PostgreSQL); one through the daemon is
+                given at once.
+        Raises:
+            StaleCursorError: The progression was replaced, deleted or rolled back: ordinals mean something else now.
+            ClosedError: The client was closed.
+            ProgressionError: It cannot be read.
+            InvalidInputError: An argument.
+
+        Lost connections, a daemon that restarts or is overloaded are waited for, up to 5 s between two attempts. While
+        a progression is in ``json`` without a generation, a replacement is not noticed (design decision 4).
+        Cost: a connection of its own while it waits; one read for each page and for each commit on the progression.
+        Contract: ADR-0117 D4.
+        """
+        return follow(self._waiting, progression_id, after_ordinal, generation, wait_seconds)
 
     async def _call(
         self,

@@ -13,18 +13,22 @@ from lionstate.client.transport import Transport
 from lionstate.errors import WireError
 from lionstate.migration import (
     BlockedProgression,
+    Explanation,
+    Foreign,
     MigrationStatus,
     MigrationStep,
     Pause,
+    Preflight,
     ProgressionMigrationService,
+    Representation,
     VerificationResult,
 )
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked"})
-# A verification takes as long as its history; the daemon answers in the end.
-_VERIFY_SECONDS = 3600.0
+_READS = frozenset({"status", "verify", "blocked", "preflight", "explain"})
+# What reads whole histories takes as long as they are; the daemon answers in the end.
+_LONG_SECONDS = 3600.0
 
 
 class RemoteMigration:
@@ -79,7 +83,7 @@ class RemoteMigration:
         """Compare both representations without changing anything."""
         params = {"progression_id": progression_id}
         found: VerificationResult = await self._verb(
-            "verify", ProgressionMigrationService.verify, params, work_seconds=_VERIFY_SECONDS
+            "verify", ProgressionMigrationService.verify, params, work_seconds=_LONG_SECONDS
         )
         return found
 
@@ -94,6 +98,36 @@ class RemoteMigration:
             "blocked", ProgressionMigrationService.blocked, {"limit": limit}
         )
         return found
+
+    async def preflight(self, *, limit: int = 20) -> Preflight:
+        """What migration will meet in this store."""
+        found: Preflight = await self._verb(
+            "preflight", ProgressionMigrationService.preflight, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def explain(self, progression_id: str) -> Explanation:
+        """Why one progression is where it is."""
+        params = {"progression_id": progression_id}
+        found: Explanation = await self._verb("explain", ProgressionMigrationService.explain, params)
+        return found
+
+    async def retry(self, progression_id: str, *, reason: str | None = None) -> None:
+        """Return a blocked progression to JSON, from where it is admitted anew."""
+        params = {"progression_id": progression_id, "reason": reason}
+        await self._verb("retry", ProgressionMigrationService.retry, params)
+
+    async def unblock(
+        self,
+        progression_id: str,
+        *,
+        use: Representation | None = None,
+        foreign: Foreign | None = None,
+        reason: str | None = None,
+    ) -> str:
+        """Let a blocked progression out; see ``ProgressionMigrationService.unblock``."""
+        params = {"progression_id": progression_id, "use": use, "foreign": foreign, "reason": reason}
+        return str(await self._verb("unblock", ProgressionMigrationService.unblock, params, work_seconds=_LONG_SECONDS))
 
     async def rollback(self, progression_id: str, *, reason: str | None = None) -> None:
         """Return a dual progression to JSON and hold it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -27,6 +29,14 @@ _MARGIN_SECONDS = 1.0
 _IDLE_SECONDS = 30.0  # well below the daemon's own, so that no request meets a closing connection
 
 
+def _is_http(target: str) -> bool:
+    try:
+        found = urlsplit(target)
+        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        return False
+
+
 class Transport:
     """Requests to one daemon over reused connections."""
 
@@ -37,7 +47,7 @@ class Transport:
             target: `unix:/path/of.sock`, `http://host:port` or `https://host:port`.
             token: Bearer token; needed on TCP.
             timeout: Seconds that one call may take, waiting included.
-            connections: Bound of the connections kept.
+            connections: Bound of the connections; 0 is none.
         Raises:
             InvalidInputError: The target is none of these.
         """
@@ -46,7 +56,7 @@ class Transport:
         if target.startswith("unix:"):
             self._path = target.removeprefix("unix:").removeprefix("//")
             self._base = "http://lionstated"
-        elif not target.startswith(("http://", "https://")):
+        if not (self._path or _is_http(target)):
             raise InvalidInputError("the target must be unix:/path, http://host:port or https://host:port")
         self.timeout = timeout
         self._target = target
@@ -100,13 +110,24 @@ class Transport:
             OutcomeUnknownError: A write was sent and not answered.
         """
         try:
-            return await self._once(method, path, body, deadline=deadline, writes=writes)
+            return (await self._once(method, path, body, deadline=deadline, writes=writes))[0]
         except DaemonUnreachableError as exc:
             if not idempotent or not isinstance(exc.__cause__, aiohttp.ClientConnectorError):
                 raise
-            return await self._once(method, path, body, deadline=deadline, writes=writes)
+            return (await self._once(method, path, body, deadline=deadline, writes=writes))[0]
 
-    async def _once(self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool) -> bytes:
+    async def get(self, path: str, *, deadline: float) -> tuple[bytes, Mapping[str, str]]:
+        """Send one read and return the answer with its headers; raises as ``request``."""
+        return await self._once("GET", path, None, deadline=deadline, writes=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._session is not None
+
+    async def _once(
+        self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool
+    ) -> tuple[bytes, Mapping[str, str]]:
         if self._session is None:
             raise ClosedError("the client is not open")
         left = deadline - time.monotonic()
@@ -131,7 +152,7 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
             raise self._lost(exc, sent=state.sent, writes=writes) from exc
         if response.status == 200:
-            return answer
+            return answer, response.headers
         if response.content_type != "application/problem+json":
             raise self._lost(None, sent=True, writes=writes)
         raise wire.decode_problem(answer)

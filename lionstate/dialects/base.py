@@ -44,10 +44,14 @@ class ParentValue:
     """The JSON value of a ``progressions`` row as the column holds it, and its version token.
 
     A text that the driver cannot decode comes as bytes, like any other value that is no text.
+
+    Attributes:
+        seal: By what the database knows the text before its closing bracket again; None where it is compared here.
     """
 
     value: object
     version: int | None
+    seal: object | None = None
 
 
 class Dialect(RecordIntents, Protocol):
@@ -61,6 +65,14 @@ class Dialect(RecordIntents, Protocol):
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
         """Build the test whether a JSON column is an array with this text as an element."""
+        ...
+
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        """Build the test whether a JSON column is an array with an object that has this text under this key."""
+        ...
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        """Build the test whether a JSON column has no element but these texts; what is no array has none."""
         ...
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
@@ -101,6 +113,21 @@ class Dialect(RecordIntents, Protocol):
 
     def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
         """Read the JSON value of one progression, whatever stands there; None when it is missing. Locks nothing."""
+        ...
+
+    def text_behind(
+        self, conn: Connection, progression_id: str, prefix: str, size_bytes: int, seal: object | None, most_bytes: int
+    ) -> str | None:
+        """What follows a known beginning of the JSON value, which is not itself transferred if that can be helped.
+
+        Args:
+            prefix: The beginning.
+            size_bytes: Its UTF-8 length.
+            seal: What ``collection_of`` gave for it.
+            most_bytes: More than this behind it is not looked at.
+        Returns:
+            None when the value is missing, no text, begins otherwise, or is longer than that. Locks nothing.
+        """
         ...
 
     def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:

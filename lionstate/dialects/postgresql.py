@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from typing import cast as as_type
 
 from sqlalchemy import (
@@ -12,6 +14,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Executable,
+    Integer,
     Select,
     Table,
     Text,
@@ -20,6 +23,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal,
     literal_column,
     select,
     text,
@@ -31,6 +35,7 @@ from sqlalchemy.sql import ClauseElement
 
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
 from lionstate.dialects.records_postgresql import PostgresqlRecords
+from lionstate.dialects.statement import Statement
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -56,20 +61,43 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
 
 _version: ColumnElement[int] = literal_column("progressions.xmin::text::bigint")
 
-_LOCK_PARENTS = (
+_LOCK_PARENTS = Statement(
     select(progressions.c.id, _version)
     .where(_among(progressions.c.id, "ids"))
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True)
 )
-_PRESENT = select(progressions.c.id).where(_among(progressions.c.id, "ids"))
-_FREE_PARENTS = (
+_PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
+_FREE_PARENTS = Statement(
     select(progressions.c.id)
     .where(_among(progressions.c.id, "ids"))
     .order_by(progressions.c.id.collate("C"))
     .with_for_update(key_share=True, skip_locked=True)
 )
-_VALUE = select(progressions.c.collection, _version).where(progressions.c.id == bindparam("pid"))
+# A text is known again by two hashes under seeds that were drawn when it was read, over its bytes before the closing
+# bracket: the history is neither sent nor, on servers built without OpenSSL, put through a SHA-256 of 15 ms. The inner
+# queries, kept apart by OFFSET 0, take the value out of its storage once.
+_VALUE = text(
+    'SELECT v.collection, v.version, hashtextextended(v.prefix COLLATE "C", :first), '
+    'hashtextextended(v.prefix COLLATE "C", :second) FROM ('
+    "SELECT w.collection, w.version, CASE WHEN substring(w.b FROM octet_length(w.b)) = convert_to(']', 'UTF8') "
+    "THEN convert_from(substring(w.b FROM 1 FOR octet_length(w.b) - 1), 'UTF8') END AS prefix FROM ("
+    "SELECT collection, xmin::text::bigint AS version, convert_to(rtrim(collection, :white), 'UTF8') AS b "
+    "FROM progressions WHERE id = :pid OFFSET 0) AS w OFFSET 0) AS v"
+).bindparams(bindparam("first", type_=BigInteger), bindparam("second", type_=BigInteger))
+_TEXT_BEHIND = text(
+    'SELECT CASE WHEN hashtextextended(u.prefix COLLATE "C", :first) = :first_hash '
+    'AND hashtextextended(u.prefix COLLATE "C", :second) = :second_hash '
+    "THEN convert_from(substring(u.b FROM :size + 1), 'UTF8') END FROM ("
+    "SELECT v.b, convert_from(substring(v.b FROM 1 FOR :size), 'UTF8') AS prefix FROM ("
+    "SELECT convert_to(collection, 'UTF8') AS b FROM progressions WHERE id = :pid OFFSET 0) AS v "
+    # Of another length, or cut within a character: another prefix.
+    "WHERE CASE WHEN octet_length(v.b) - :size BETWEEN 1 AND :most "
+    "THEN get_byte(v.b, :size) NOT BETWEEN 128 AND 191 ELSE false END OFFSET 0) AS u"
+).bindparams(
+    *(bindparam(name, type_=BigInteger) for name in ("first", "first_hash", "second", "second_hash")),
+    *(bindparam(name, type_=Integer) for name in ("size", "most")),
+)
 _PARENT_VERSION = select(_version).where(progressions.c.id == bindparam("pid"))
 _version_of_parent = select(_version).where(progressions.c.id == progression_storage_state.c.progression_id)
 _WRITTEN_BY_OTHERS = (
@@ -91,27 +119,34 @@ _given = (
     .table_valued("pid", "ordinal", "mid")
     .render_derived()
 )
-_INSERT_ITEMS = postgresql_insert(progression_items).from_select(
+_insert_items = postgresql_insert(progression_items).from_select(
     ["progression_id", "ordinal", "message_id"], select(_given.c.pid, _given.c.ordinal, _given.c.mid)
 )
-_INSERT_ITEMS_IGNORE = _INSERT_ITEMS.on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
+_INSERT_ITEMS = Statement(_insert_items)
+_INSERT_ITEMS_IGNORE = Statement(_insert_items.on_conflict_do_nothing(index_elements=["progression_id", "ordinal"]))
 
 # A LATERAL seek per pair: on tables without statistics a plain join was seen to scan the whole table.
-_EXISTING_ITEMS = text(
-    "SELECT g.pid, g.mid FROM unnest(CAST(:pids AS text[]), CAST(:mids AS text[])) AS g(pid, mid) "
-    "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
-    "WHERE i.progression_id = g.pid AND i.message_id = g.mid ORDER BY i.progression_id, i.message_id LIMIT 1) AS hit"
+_EXISTING_ITEMS = Statement(
+    text(
+        "SELECT g.pid, g.mid FROM unnest(CAST(:pids AS text[]), CAST(:mids AS text[])) AS g(pid, mid) "
+        "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
+        "WHERE i.progression_id = g.pid AND i.message_id = g.mid ORDER BY i.progression_id, i.message_id LIMIT 1) "
+        "AS hit"
+    )
 )
-_WITH_ITEMS = text(
-    "SELECT g.pid FROM unnest(CAST(:pids AS text[])) AS g(pid) CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
-    "WHERE i.progression_id = g.pid ORDER BY i.progression_id, i.ordinal LIMIT 1) AS hit"
+_WITH_ITEMS = Statement(
+    text(
+        "SELECT g.pid FROM unnest(CAST(:pids AS text[])) AS g(pid) "
+        "CROSS JOIN LATERAL (SELECT 1 FROM progression_items i "
+        "WHERE i.progression_id = g.pid ORDER BY i.progression_id, i.ordinal LIMIT 1) AS hit"
+    )
 )
 _following = (
     func.unnest(bindparam("pids", type_=_texts), bindparam("following", type_=_bigints))
     .table_valued("pid", "following")
     .render_derived()
 )
-_ADVANCE = (
+_ADVANCE = Statement(
     update(progression_storage_state)
     .where(progression_storage_state.c.progression_id == _following.c.pid)
     .values(
@@ -128,7 +163,7 @@ _ADVANCE = (
 _LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
 _OWN_TABLE = select(cast(func.to_regclass(progression_storage_state.name), Text))
 _ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.name}")
-_TRANSACTION_ID = select(cast(cast(func.pg_current_xact_id(), Text), BigInteger))
+_TRANSACTION_ID = Statement(select(cast(cast(func.pg_current_xact_id(), Text), BigInteger)))
 
 # The transaction's own settings, like SET LOCAL, which work behind a transaction pooler too. Without a sort the key of
 # the order is the only one left: with statistics from before a progression grew, the message index and a sort of all
@@ -138,6 +173,22 @@ _PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true), set_co
 # Also wrong credentials and a database that does not exist: the server cannot be used as it was named.
 _UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")
 _QUERY_CANCELED = "57014"
+_JSON_WHITESPACE = " \t\n\r"
+
+
+class _Seal(NamedTuple):
+    """Two seeds and the hashes of a text under them."""
+
+    first: int
+    first_hash: int
+    second: int
+    second_hash: int
+
+
+@functools.lru_cache(maxsize=16)
+def _locking(statement: Select[Any]) -> Statement:
+    """A query of state rows under their row locks, in one order; made once for each query."""
+    return Statement(statement.order_by(progression_storage_state.c.progression_id.collate("C")).with_for_update())
 
 
 def _sqlstate(error: BaseException) -> str:
@@ -147,6 +198,11 @@ def _sqlstate(error: BaseException) -> str:
             if isinstance(value, str):
                 return value
     return ""
+
+
+def _jsonb(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A JSON column in the form that has operators; NULL where that form has none, for an escaped NUL."""
+    return case((func.strpos(cast(column, Text), "\\u0000") == 0, cast(column, JSONB)))
 
 
 class PostgresqlDialect(PostgresqlRecords):
@@ -163,7 +219,16 @@ class PostgresqlDialect(PostgresqlRecords):
         return postgresql_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
-        return cast(column, JSONB).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+        return _jsonb(column).bool_op("@>")(func.jsonb_build_array(cast(value, Text)))
+
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        wanted = func.jsonb_build_array(func.jsonb_build_object(cast(key, Text), cast(value, Text)))
+        return func.coalesce(_jsonb(column).bool_op("@>")(wanted), False)
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        stored = _jsonb(column)
+        within = stored.bool_op("<@")(literal(list(values), JSONB))
+        return case((func.jsonb_typeof(stored) == "array", within), else_=True)
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return cast(func.trunc(number), BigInteger)
@@ -184,21 +249,34 @@ class PostgresqlDialect(PostgresqlRecords):
         return list(ids)
 
     def lock_progressions(self, conn: Connection, ids: Sequence[str]) -> dict[str, ParentRow]:
-        return {row[0]: ParentRow(row[0], row[1]) for row in conn.execute(_LOCK_PARENTS, {"ids": list(ids)})}
+        return {row[0]: ParentRow(row[0], row[1]) for row in _LOCK_PARENTS.rows(conn, {"ids": list(ids)})}
 
     def lock_states(self, conn: Connection, statement: Select[Any], ids: Sequence[str]) -> list[tuple[Any, ...]]:
-        locked = statement.order_by(progression_storage_state.c.progression_id.collate("C")).with_for_update()
-        return [tuple(row) for row in conn.execute(locked, {"ids": list(ids)})]
+        return _locking(statement).rows(conn, {"ids": list(ids)})
 
     def existing_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
-        return set(conn.execute(_PRESENT, {"ids": list(ids)}).scalars())
+        return {row[0] for row in _PRESENT.rows(conn, {"ids": list(ids)})}
 
     def free_progressions(self, conn: Connection, ids: Sequence[str]) -> set[str]:
-        return set(conn.execute(_FREE_PARENTS, {"ids": list(ids)}).scalars())
+        return {row[0] for row in _FREE_PARENTS.rows(conn, {"ids": list(ids)})}
 
     def collection_of(self, conn: Connection, progression_id: str) -> ParentValue | None:
-        row = conn.execute(_VALUE, {"pid": progression_id}).first()
-        return None if row is None else ParentValue(row[0], row[1])
+        first, second = secrets.randbits(63), secrets.randbits(63)
+        values = {"pid": progression_id, "first": first, "second": second, "white": _JSON_WHITESPACE}
+        row = conn.execute(_VALUE, values).first()
+        if row is None:
+            return None
+        seal = None if row[2] is None else _Seal(first, row[2], second, row[3])
+        return ParentValue(row[0], row[1], seal)
+
+    def text_behind(
+        self, conn: Connection, progression_id: str, prefix: str, size_bytes: int, seal: object | None, most_bytes: int
+    ) -> str | None:
+        if not isinstance(seal, _Seal):
+            return None
+        values = {**seal._asdict(), "pid": progression_id, "size": size_bytes, "most": most_bytes}
+        found: str | None = conn.execute(_TEXT_BEHIND, values).scalar()
+        return found
 
     def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
         return func.octet_length(column)
@@ -223,25 +301,24 @@ class PostgresqlDialect(PostgresqlRecords):
         self._insert(conn, _INSERT_ITEMS_IGNORE, rows)
 
     @staticmethod
-    def _insert(conn: Connection, statement: Executable, rows: Sequence[tuple[str, int, str]]) -> None:
+    def _insert(conn: Connection, statement: Statement, rows: Sequence[tuple[str, int, str]]) -> None:
         if rows:
             pids, ordinals, mids = zip(*rows, strict=True)
-            conn.execute(statement, {"pids": list(pids), "ordinals": list(ordinals), "mids": list(mids)})
+            statement.run(conn, {"pids": pids, "ordinals": ordinals, "mids": mids})
 
     def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
         if not pairs:
             return set()
         pids, mids = zip(*pairs, strict=True)
-        rows = conn.execute(_EXISTING_ITEMS, {"pids": list(pids), "mids": list(mids)})
-        return {(row[0], row[1]) for row in rows}
+        return {(row[0], row[1]) for row in _EXISTING_ITEMS.rows(conn, {"pids": pids, "mids": mids})}
 
     def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
-        return set(conn.execute(_WITH_ITEMS, {"pids": list(ids)}).scalars()) if ids else set()
+        return {row[0] for row in _WITH_ITEMS.rows(conn, {"pids": list(ids)})} if ids else set()
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         if next_ordinals:
             values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
-            conn.execute(_ADVANCE, values)
+            _ADVANCE.run(conn, values)
 
     def has_own_tables(self, conn: Connection) -> bool:
         return conn.execute(_OWN_TABLE).scalar_one() is not None
@@ -263,8 +340,7 @@ class PostgresqlDialect(PostgresqlRecords):
         conn.execute(_ANALYZE)
 
     def transaction_id(self, conn: Connection) -> int | None:
-        found: int = conn.execute(_TRANSACTION_ID).scalar_one()
-        return found
+        return int(_TRANSACTION_ID.rows(conn)[0][0])
 
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement, Connection, Table
 
 __all__ = ["MESSAGE_COLUMNS", "RecordIntents"]
 
@@ -26,10 +26,10 @@ MESSAGE_COLUMNS = (
 class RecordIntents(Protocol):
     """The part of the seam that serves messages, sessions and the audit trail."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert message rows in the given order; an id that exists keeps ``created_at`` and takes the rest.
 
-        The rows have ``MESSAGE_COLUMNS``, JSON as text, and no id twice.
+        The values are in the order of ``MESSAGE_COLUMNS``, JSON as text; no id stands twice.
         """
         ...
 
@@ -41,6 +41,23 @@ class RecordIntents(Protocol):
         """Set ``system_msg_id`` of these branches."""
         ...
 
+    def store_bytes(self, conn: Connection) -> int:
+        """Bytes that the store takes on disk, the write-ahead log aside."""
+        ...
+
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         """Build the test whether the text of a column holds another text, letter case and all."""
+        ...
+
+    def lock_tables(self, conn: Connection, tables: Sequence[Table]) -> None:
+        """Keep every other transaction from changing or locking rows of these tables until this one ends."""
+        ...
+
+    def held_in_collections(
+        self, conn: Connection, progression_ids: Sequence[str], message_ids: Sequence[str]
+    ) -> set[str] | None:
+        """Of these message ids, those that stand in the JSON values of these progressions.
+
+        None when the database itself cannot read one of the values; the transaction goes on.
+        """
         ...

@@ -13,17 +13,21 @@ from sqlalchemy import (
     Double,
     Integer,
     LargeBinary,
+    Table,
     Text,
     any_,
     bindparam,
     cast,
     func,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.exc import DBAPIError
 
 from lionstate.dialects.records import MESSAGE_COLUMNS
+from lionstate.dialects.statement import Statement
 from lionstate.schema.conversation import branches, messages, sessions
 
 __all__ = ["PostgresqlRecords"]
@@ -41,14 +45,16 @@ def _arrays(**types: Any) -> Any:
 _rows = _arrays(**{name: _TYPES.get(name, Text()) for name in MESSAGE_COLUMNS})
 _values = [cast(_rows.c[name], JSON) if name in _JSON else _rows.c[name] for name in MESSAGE_COLUMNS]
 _insert = postgresql_insert(messages).from_select(list(MESSAGE_COLUMNS), select(*_values))
-_UPSERT_MESSAGES = _insert.on_conflict_do_update(
-    index_elements=["id"],
-    set_={name: _insert.excluded[name] for name in MESSAGE_COLUMNS if name not in ("id", "created_at")},
+_UPSERT_MESSAGES = Statement(
+    _insert.on_conflict_do_update(
+        index_elements=["id"],
+        set_={name: _insert.excluded[name] for name in MESSAGE_COLUMNS if name not in ("id", "created_at")},
+    )
 )
 
 # `= ANY` beside the join: on tables without statistics the join alone was seen to scan them whole.
 _activity = _arrays(ids=Text(), ats=Double())
-_TOUCH_SESSIONS = (
+_TOUCH_SESSIONS = Statement(
     update(sessions)
     .where(sessions.c.id == _activity.c.ids, sessions.c.id == any_(bindparam("ids", type_=ARRAY(Text))))
     .values(
@@ -57,29 +63,63 @@ _TOUCH_SESSIONS = (
     )
 )
 _system = _arrays(ids=Text(), mids=Text())
-_SET_SYSTEM_MESSAGES = (
+_SET_SYSTEM_MESSAGES = Statement(
     update(branches)
     .where(branches.c.id == _system.c.ids, branches.c.id == any_(bindparam("ids", type_=ARRAY(Text))))
     .values(system_msg_id=_system.c.mids)
 )
+_HELD = text(
+    "SELECT DISTINCT e.value FROM progressions p"
+    " CROSS JOIN LATERAL json_array_elements_text(CAST(p.collection AS json)) AS e(value)"
+    " WHERE p.id = ANY(CAST(:pids AS text[])) AND e.value = ANY(CAST(:mids AS text[]))"
+)
+# What a text that is no JSON array raises: a malformed or untranslatable text, a value that is no array.
+_NOT_READABLE = ("22P02", "22P05", "22023", "54001")
+
+_DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
 
 
 class PostgresqlRecords:
     """See ``RecordIntents``."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            conn.execute(_UPSERT_MESSAGES, {name: [row[name] for row in rows] for name in MESSAGE_COLUMNS})
+            columns = map(list, zip(*rows, strict=True))
+            _UPSERT_MESSAGES.run(conn, dict(zip(MESSAGE_COLUMNS, columns, strict=True)))
 
     def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
         if activity:
             ids = sorted(activity)
-            conn.execute(_TOUCH_SESSIONS, {"ids": ids, "ats": [activity[found] for found in ids]})
+            _TOUCH_SESSIONS.run(conn, {"ids": ids, "ats": [activity[found] for found in ids]})
 
     def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
         if messages:
             ids = sorted(messages)
-            conn.execute(_SET_SYSTEM_MESSAGES, {"ids": ids, "mids": [messages[found] for found in ids]})
+            _SET_SYSTEM_MESSAGES.run(conn, {"ids": ids, "mids": [messages[found] for found in ids]})
+
+    def store_bytes(self, conn: Connection) -> int:
+        found: int = conn.execute(_DATABASE_SIZE).scalar_one()
+        return found
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.strpos(cast(column, Text), part) > 0
+
+    def lock_tables(self, conn: Connection, tables: Sequence[Table]) -> None:
+        names = ", ".join(conn.dialect.identifier_preparer.format_table(table) for table in tables)
+        # Also against those who only lock rows to change them later.
+        conn.execute(text(f"LOCK TABLE {names} IN EXCLUSIVE MODE"))
+
+    def held_in_collections(
+        self, conn: Connection, progression_ids: Sequence[str], message_ids: Sequence[str]
+    ) -> set[str] | None:
+        savepoint = conn.begin_nested()
+        try:
+            found = conn.execute(_HELD, {"pids": list(progression_ids), "mids": list(message_ids)})
+            held = set(found.scalars())
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) not in _NOT_READABLE:
+                raise
+            savepoint.rollback()
+            return None
+        savepoint.commit()
+        return held

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, cast, func, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    bindparam,
+    case,
+    cast,
+    func,
+    select,
+    text,
+    type_coerce,
+    update,
+)
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.types import Text, UserDefinedType
 
 from lionstate.dialects.records import MESSAGE_COLUMNS
 from lionstate.dialects.statement import Statement
-from lionstate.schema.conversation import branches, messages, sessions
+from lionstate.schema.conversation import branches, messages, progressions, sessions
 
 __all__ = ["SqliteRecords"]
 
@@ -42,12 +55,31 @@ _SET_SYSTEM_MESSAGE = Statement(
     update(branches).where(branches.c.id == bindparam("branch")).values(system_msg_id=bindparam("message"))
 )
 
+_PAGE_COUNT, _PAGE_SIZE = text("PRAGMA page_count"), text("PRAGMA page_size")
+
+
+def _bound_list(name: str) -> Any:
+    """The elements of a bound JSON array of texts."""
+    return select(func.json_each(bindparam(name, type_=Text)).table_valued("value").c.value)
+
+
+_stored = type_coerce(progressions.c.collection, Text)
+_of_pids = progressions.c.id.in_(_bound_list("pids"))
+_UNREADABLE = Statement(select(progressions.c.id).where(_of_pids, func.json_valid(_stored) == 0).limit(1))
+_element = func.json_each(case((func.json_type(_stored) == "array", _stored), else_="[]")).table_valued("value", "type")
+_HELD = Statement(
+    select(_element.c.value)
+    .distinct()
+    .select_from(progressions, _element)
+    .where(_of_pids, _element.c.type == "text", _element.c.value.in_(_bound_list("mids")))
+)
+
 
 class SqliteRecords:
     """See ``RecordIntents``."""
 
-    def upsert_messages(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        _UPSERT_MESSAGE.many(conn, rows)
+    def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        _UPSERT_MESSAGE.each(conn, rows)
 
     def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
         _TOUCH_SESSION.many(conn, [{"session": session, "at": at} for session, at in activity.items()])
@@ -55,5 +87,21 @@ class SqliteRecords:
     def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
         _SET_SYSTEM_MESSAGE.many(conn, [{"branch": branch, "message": mid} for branch, mid in messages.items()])
 
+    def store_bytes(self, conn: Connection) -> int:
+        pages: int = conn.execute(_PAGE_COUNT).scalar_one()
+        size: int = conn.execute(_PAGE_SIZE).scalar_one()
+        return pages * size
+
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.instr(cast(column, Text), part) > 0
+
+    def lock_tables(self, conn: Connection, tables: Sequence[Table]) -> None:
+        """BEGIN IMMEDIATE lets no other writer in anyway."""
+
+    def held_in_collections(
+        self, conn: Connection, progression_ids: Sequence[str], message_ids: Sequence[str]
+    ) -> set[str] | None:
+        bound = {"pids": json.dumps(list(progression_ids)), "mids": json.dumps(list(message_ids))}
+        if _UNREADABLE.rows(conn, bound):
+            return None
+        return {row[0] for row in _HELD.rows(conn, bound)}

@@ -22,6 +22,8 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    not_,
+    or_,
     select,
     table,
     type_coerce,
@@ -62,6 +64,13 @@ def _among(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
     return column.in_(select(values.c.value))
 
 
+def _elements(column: ColumnElement[Any]) -> Any:
+    """The elements of a JSON column that is an array; none of any other."""
+    stored = type_coerce(column, Text)
+    array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
+    return func.json_each(array).table_valued("value", "type")
+
+
 _PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
 _COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
 _INSERT_ITEM = Statement(insert(progression_items))
@@ -72,7 +81,6 @@ _ITEM_EXISTS = Statement(
     select(progression_items.c.ordinal)
     .where(progression_items.c.progression_id == bindparam("pid"))
     .where(progression_items.c.message_id == bindparam("mid"))
-    .limit(1)
 )
 _given = func.json_each(bindparam("ids", type_=Text)).table_valued("value")
 _WITH_ITEMS = Statement(
@@ -129,10 +137,22 @@ class SqliteDialect(SqliteRecords):
         return sqlite_insert(table).on_conflict_do_nothing(index_elements=list(keys) or None)
 
     def array_holds(self, column: ColumnElement[Any], value: str) -> ColumnElement[bool]:
-        stored = type_coerce(column, Text)
-        array = case((and_(func.json_valid(stored), func.json_type(stored) == "array"), stored), else_="[]")
-        element = func.json_each(array).table_valued("value", "type")
+        element = _elements(column)
         return exists().where(element.c.type == "text", element.c.value == value)
+
+    def array_has_object(self, column: ColumnElement[Any], key: str, value: str) -> ColumnElement[bool]:
+        element = _elements(column)
+        # An element that is no object is not JSON text here: it must not reach the function.
+        member = func.json_each(case((element.c.type == "object", element.c.value), else_="{}")).table_valued(
+            "key", "type", "value"
+        )
+        held = exists().where(member.c.key == key, member.c.type == "text", member.c.value == value)
+        return exists().select_from(element).where(held.correlate(element))
+
+    def array_within(self, column: ColumnElement[Any], values: Sequence[str]) -> ColumnElement[bool]:
+        element = _elements(column)
+        foreign = or_(element.c.type != "text", element.c.value.not_in(values))
+        return not_(exists().select_from(element).where(foreign))
 
     def whole_part(self, number: ColumnElement[Any]) -> ColumnElement[int]:
         return sql_cast(number, Integer)
@@ -174,6 +194,16 @@ class SqliteDialect(SqliteRecords):
             return ParentValue(b"", None)
         return ParentValue(rows[0][0], None) if rows else None
 
+    def text_behind(
+        self, conn: Connection, progression_id: str, prefix: str, size_bytes: int, seal: object | None, most_bytes: int
+    ) -> str | None:
+        # The value is in this process anyway.
+        found = self.collection_of(conn, progression_id)
+        if found is None or not isinstance(found.value, str) or not found.value.startswith(prefix):
+            return None
+        rest = found.value[len(prefix) :]
+        return rest if len(rest) <= most_bytes else None
+
     def byte_length(self, conn: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
         library: Any = conn.dialect.dbapi
         if library.sqlite_version_info >= _OCTET_LENGTH_SINCE:
@@ -194,19 +224,20 @@ class SqliteDialect(SqliteRecords):
         return []
 
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
-        _INSERT_ITEM.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
+        _INSERT_ITEM.each(conn, rows)
 
     def insert_items_ignore(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
-        _INSERT_ITEM_IGNORE.many(conn, [{"progression_id": p, "ordinal": o, "message_id": m} for p, o, m in rows])
+        _INSERT_ITEM_IGNORE.each(conn, rows)
 
     def existing_items(self, conn: Connection, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        return {pair for pair in pairs if _ITEM_EXISTS.rows(conn, {"pid": pair[0], "mid": pair[1]})}
+        driver, sql = _ITEM_EXISTS.on_driver(conn)
+        return {pair for pair in pairs if driver.execute(sql, pair).fetchone() is not None}
 
     def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return {row[0] for row in _WITH_ITEMS.rows(conn, {"ids": self.bind_ids(ids)})} if ids else set()
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
-        _ADVANCE.many(conn, [{"pid": p, "following": n, "now": now} for p, n in next_ordinals.items()])
+        _ADVANCE.each(conn, [(following, now, progression) for progression, following in next_ordinals.items()])
 
     def has_own_tables(self, conn: Connection) -> bool:
         return bool(_OWN_TABLE.rows(conn))

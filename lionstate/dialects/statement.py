@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Executable
 from sqlalchemy.sql import ClauseElement
+from sqlalchemy.util import await_only
 
 __all__ = ["Row", "Statement", "compiled_once"]
 
@@ -18,9 +19,9 @@ _Binder: TypeAlias = Callable[[Mapping[str, Any]], Sequence[Any]]
 class Statement:
     """One Core statement that is run many times.
 
-    On SQLite it runs on the DBAPI connection under ``conn`` (a Core execution costs several times the statement
-    itself); elsewhere the round trip dominates and ``conn.execute`` stays. Only plain types belong here: result
-    processors are not applied, bind processors are.
+    It runs on the driver's own connection under ``conn``: a Core execution costs several times the statement itself
+    on SQLite, and 90 us more than it on PostgreSQL. There the first statement of a transaction still goes through
+    Core, which begins it. Only plain types belong here: result processors are not applied, bind processors are.
     """
 
     def __init__(self, statement: Executable) -> None:
@@ -37,21 +38,40 @@ class Statement:
             found = self._compiled[name] = (str(compiled), _binder(compiled))
         return conn.connection.dbapi_connection, found[0], found[1]
 
+    def on_driver(self, conn: Connection) -> tuple[Any, str]:
+        """The driver's connection and the text that it takes, for values that are bound by position (SQLite)."""
+        driver, sql, _ = self._on_driver(conn)
+        return driver, sql
+
+    def each(self, conn: Connection, rows: Sequence[Row]) -> None:
+        """Run a statement once per tuple of values, which stand in the order of its placeholders (SQLite)."""
+        if len(rows) == 1:
+            driver, sql, _ = self._on_driver(conn)
+            driver.execute(sql, rows[0])
+        elif rows:
+            driver, sql, _ = self._on_driver(conn)
+            driver.executemany(sql, rows)
+
     def rows(self, conn: Connection, params: Mapping[str, Any] | None = None) -> list[Row]:
         """Run a query and return all of its rows as tuples."""
-        if conn.dialect.name != "sqlite":
-            return [tuple(row) for row in conn.execute(self.statement, params or {})]
         driver, sql, bind = self._on_driver(conn)
-        rows: list[Row] = driver.execute(sql, bind(params or {})).fetchall()
-        return rows
+        if conn.dialect.name == "sqlite":
+            rows: list[Row] = driver.execute(sql, bind(params or {})).fetchall()
+            return rows
+        if not (raw := driver.driver_connection).is_in_transaction():
+            return [tuple(row) for row in conn.execute(self.statement, params or {})]
+        return [tuple(row) for row in await_only(raw.fetch(sql, *bind(params or {})))]
 
     def run(self, conn: Connection, params: Mapping[str, Any] | None = None) -> int:
         """Run a statement that returns no rows; return the number of rows it matched."""
-        if conn.dialect.name != "sqlite":
-            return conn.execute(self.statement, params or {}).rowcount
         driver, sql, bind = self._on_driver(conn)
-        count: int = driver.execute(sql, bind(params or {})).rowcount
-        return count
+        if conn.dialect.name == "sqlite":
+            count: int = driver.execute(sql, bind(params or {})).rowcount
+            return count
+        if not (raw := driver.driver_connection).is_in_transaction():
+            return conn.execute(self.statement, params or {}).rowcount
+        # The server's word for what it did ends in the number of rows: `UPDATE 3`, `INSERT 0 3`.
+        return int(await_only(raw.execute(sql, *bind(params or {}))).rpartition(" ")[2])
 
     def many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement once per mapping; nothing for an empty sequence."""
@@ -75,8 +95,8 @@ def _binder(compiled: Any) -> _Binder:
     # Values that are part of the statement (a LIMIT) stand at its end and are nobody's to override.
     fixed = [name for name in names if name in defaults and compiled.binds[name].unique]
     given = names[: len(names) - len(fixed)]
-    if not processors and defaults.keys().isdisjoint(given) and len(given) > 1 and names[len(given) :] == tuple(fixed):
-        get: Callable[[Any], tuple[Any, ...]] = operator.itemgetter(*given)
+    if not processors and defaults.keys().isdisjoint(given) and given and names[len(given) :] == tuple(fixed):
+        get: Callable[[Any], tuple[Any, ...]] = _picker(given)
         tail = tuple(defaults[name] for name in fixed)
         return (lambda params: get(params) + tail) if tail else get
 
@@ -89,6 +109,13 @@ def _binder(compiled: Any) -> _Binder:
         return values
 
     return bind
+
+
+def _picker(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return operator.itemgetter(*names)
+    (name,) = names
+    return lambda params: (params[name],)
 
 
 _by_identity: dict[int, tuple[Executable, Statement]] = {}

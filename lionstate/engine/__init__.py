@@ -19,7 +19,7 @@ from lionstate.engine.script import (
 )
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.url import StoreURL, normalize_state_db_url
-from lionstate.engine.writer import BatchLog, Writer
+from lionstate.engine.writer import BatchLog, Ended, Writer
 
 __all__ = [
     "Batch",
@@ -27,6 +27,7 @@ __all__ = [
     "Call",
     "Continued",
     "Deferred",
+    "Ended",
     "EngineSettings",
     "NotWritten",
     "Observer",

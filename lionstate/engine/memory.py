@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from lionstate.engine.connections import Connections
 from lionstate.engine.script import Script
 from lionstate.engine.sqlite import SqliteWriter
 from lionstate.engine.transaction import translate
@@ -43,6 +44,10 @@ class MemoryReader:
     def snapshot(self) -> AbstractAsyncContextManager[Turn]:
         """Hold the connection for one look; everybody else waits meanwhile."""
         return self._writer.turn_on(_ReadSession(self._writer))
+
+    def connections(self) -> Connections:
+        """None of its own."""
+        return Connections()
 
     async def close(self) -> None:
         """Nothing of its own to close."""

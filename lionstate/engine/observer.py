@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 __all__ = ["Observer", "SilentObserver"]
@@ -19,9 +20,9 @@ class Observer(Protocol):
     def wal_written(self, count: int) -> None: ...
     def foreign_commit(self) -> None: ...
     def batch(self, operations: int) -> None: ...
-    def queue_wait(self, seconds: float) -> None: ...
+    def queue_waits(self, seconds: Sequence[float]) -> None: ...
     def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None: ...
-    def operation(self, name: str, outcome: str) -> None: ...
+    def operation(self, name: str, outcome: str, count: int = 1) -> None: ...
     def blocked_append(self, authority: str) -> None: ...
     def compat_read(self) -> None: ...
 
@@ -56,14 +57,14 @@ class SilentObserver:
     def batch(self, operations: int) -> None:
         """A transaction of this many operations ended."""
 
-    def queue_wait(self, seconds: float) -> None:
-        """Time from submission to the transaction that took the ticket."""
+    def queue_waits(self, seconds: Sequence[float]) -> None:
+        """Times from submission to the transaction that took these tickets."""
 
     def queue_depth(self, operations: int, size_bytes: int, oldest_age_seconds: float) -> None:
         """What waits in the queue now."""
 
-    def operation(self, name: str, outcome: str) -> None:
-        """One operation ended; outcome is ``written``, ``not_written``, ``unknown``, ``read`` or ``failed``."""
+    def operation(self, name: str, outcome: str, count: int = 1) -> None:
+        """So many operations ended; outcome is ``written``, ``not_written``, ``unknown``, ``read`` or ``failed``."""
 
     def blocked_append(self, authority: str) -> None:
         """An append met a blocked progression of this authority."""

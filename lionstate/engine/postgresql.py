@@ -15,13 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from lionstate.dialects import Dialect, dialect_named
+from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.observer import Observer
-from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written
+from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlWrites
 from lionstate.engine.transaction import CommitFailed, execute_batch, translate
 from lionstate.engine.url import StoreURL
+from lionstate.engine.writer import Ended
 from lionstate.errors import (
     BackendBusyError,
     BackendUnavailableError,
@@ -186,11 +188,12 @@ class LaneTransaction(SqlWrites):
         self._dialect = dialect_named("postgresql")
 
     async def run(self, script: Script[R], /) -> R:
-        """Run one script inside the transaction."""
+        """Run one script inside the transaction; a refusal is raised, and what the script wrote before it stays."""
         try:
-            return await self._conn.run_sync(script)
+            value = await self._conn.run_sync(script)
         except Exception as error:
             raise translate(self._dialect, error) from error
+        return answer(value)
 
 
 class PostgresqlWriter:
@@ -210,8 +213,16 @@ class PostgresqlWriter:
         self._started: dict[int, float] = {}
         self._closed = False
 
-    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
+    def start(self, batch: Batch, ended: Ended) -> None:
         """Begin a batch in a task of its own, which nobody's cancellation reaches."""
+
+        def tell(task: asyncio.Task[list[Outcome]]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            ended(None if error else task.result(), error)
+
+        self._task_of(batch).add_done_callback(tell)
+
+    def _task_of(self, batch: Batch) -> asyncio.Task[list[Outcome]]:
         self.require_open()
         task = asyncio.get_running_loop().create_task(self._run(batch))
         self._running.add(task)
@@ -225,7 +236,7 @@ class PostgresqlWriter:
 
     async def run(self, batch: Batch) -> list[Outcome]:
         """Run a batch; a cancelled caller does not stop it."""
-        return await asyncio.shield(self.start(batch))
+        return await asyncio.shield(self._task_of(batch))
 
     async def _run(self, batch: Batch) -> list[Outcome]:
         waiting = time.monotonic()
@@ -345,6 +356,10 @@ class PostgresqlWriter:
 
     async def tick(self) -> None:
         """Nothing to do: the server checkpoints."""
+
+    def connections(self) -> Connections:
+        """Those of the lanes."""
+        return of_pool(self.engine)
 
     def seconds_since_sign_of_life(self) -> float:
         """Age of the oldest running batch; 0 while idle."""

@@ -35,7 +35,7 @@ def open_connection(
     if path is None:
         driver = module.connect(":memory:", isolation_level=None, check_same_thread=False)
     else:
-        options = ["mode=ro"] if settings.readonly else []
+        options = [_read_access(path, settings)] if settings.readonly else []
         options += [f"vfs={vfs}"] if vfs else []
         name = f"file:{quote(str(path))}" + ("?" + "&".join(options) if options else "")
         driver = module.connect(
@@ -51,6 +51,13 @@ def open_connection(
         driver.close()
         raise
     return driver
+
+
+def _read_access(path: Path, settings: EngineSettings) -> str:
+    # Reading a WAL store makes a log and its index; whoever closes last removes them, but only a handle that could
+    # write does. ``query_only`` keeps it from writing. A log that is there already is its writers' business.
+    tidy = settings.tidy and not path.with_name(f"{path.name}-wal").exists()
+    return "mode=rw" if tidy else "mode=ro"
 
 
 def _set_pragmas(driver: Any, module: ModuleType, path: Path | None, settings: EngineSettings, *, writer: bool) -> None:

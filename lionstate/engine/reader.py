@@ -10,18 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.aiosqlite import create_sqlite_engine
+from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.postgresql import check_out, create_engine
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Script
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlReads
-from lionstate.engine.threads import WorkerThread
+from lionstate.engine.threads import Mailbox, WorkerThread
 from lionstate.engine.transaction import translate
 from lionstate.engine.url import StoreURL
 from lionstate.errors import BackendUnavailableError, ClosedError
@@ -40,6 +41,10 @@ class Reader(Protocol):
 
     def snapshot(self) -> AbstractAsyncContextManager[SqlReads]:
         """An async context manager over several reads that see one snapshot."""
+        ...
+
+    def connections(self) -> Connections:
+        """Its connections now, from memory."""
         ...
 
     async def close(self) -> None:
@@ -93,8 +98,8 @@ class SqliteReader:
         self._vfs = vfs
         self._prepare = prepare
         self._outdated = outdated
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._threads = [WorkerThread(f"lionstate-reader-{n}", self._jobs) for n in range(settings.readers)]
+        self._mailbox = Mailbox()
+        self._threads = [WorkerThread(f"lionstate-reader-{n}", self._mailbox) for n in range(settings.readers)]
         self._idle: queue.SimpleQueue[tuple[Any, Connection]] = queue.SimpleQueue()
         self._running: set[Any] = set()
         self._engine = create_sqlite_engine(self._open_driver, module, settings.readers)
@@ -189,6 +194,10 @@ class SqliteReader:
                 raise
             await conn.close()
 
+    def connections(self) -> Connections:
+        """Those of the reader threads and those of the snapshots."""
+        return of_pool(self._engine).and_(Connections(self._idle.qsize(), len(self._running)))
+
     async def close(self) -> None:
         """Let the running reads end, interrupt those that do not within 5 s, close the connections.
 
@@ -206,6 +215,7 @@ class SqliteReader:
                 for driver in tuple(self._running):
                     driver.interrupt()
                 await asyncio.to_thread(thread.join)
+        self._mailbox.close_after(self._threads)
         with suppress(queue.Empty):
             while True:
                 _discard(*self._idle.get_nowait())
@@ -230,10 +240,15 @@ async def _give_back(conn: AsyncConnection) -> None:
 class PostgresqlReader:
     """A pool of connections; a script runs in one REPEATABLE READ READ ONLY transaction."""
 
-    def __init__(self, url: StoreURL, settings: EngineSettings) -> None:
-        """Prepare the pool."""
+    def __init__(
+        self, url: StoreURL, settings: EngineSettings, *, prepare: Callable[[Any], None] | None = None
+    ) -> None:
+        """Prepare the pool; ``prepare`` is called with each new driver connection."""
         self.dialect = dialect_named("postgresql")
         self.engine = create_engine(url, settings, pool_size=settings.readers, for_writes=False)
+        if prepare is not None:
+            made = prepare
+            event.listen(self.engine.sync_engine, "connect", lambda driver, _record: made(driver))
         self._snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._closed = False
 
@@ -262,6 +277,10 @@ class PostgresqlReader:
             yield Snapshot(conn, self.dialect)
         finally:
             await to_the_end(_give_back(conn))
+
+    def connections(self) -> Connections:
+        """Those of the pool."""
+        return of_pool(self.engine)
 
     async def close(self) -> None:
         """Dispose the pool; connections still in use close when they come back."""

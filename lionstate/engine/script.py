@@ -24,6 +24,7 @@ __all__ = [
     "Unit",
     "Unknown",
     "Written",
+    "answer",
 ]
 
 R = TypeVar("R")
@@ -79,6 +80,13 @@ class Refused:
     error: StateError
 
 
+def answer(value: R) -> R:
+    """What the caller of a lone script gets: its value, or the error of its refusal raised."""
+    if isinstance(value, Refused):
+        raise value.error
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """The call's transaction is committed."""
@@ -103,7 +111,7 @@ class Unknown:
 Outcome: TypeAlias = Written | NotWritten | Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unit:
     """Calls that run next to each other in a batch.
 

@@ -22,6 +22,7 @@ class EngineSettings:
         readers: Reader threads (SQLite) or read connections (PostgreSQL).
         lanes: Write connections on PostgreSQL.
         readonly: Open without any write.
+        tidy: A read-only look leaves no log files of SQLite's beside a store that had none.
         transaction_limit_seconds: How long an explicit ``transaction()`` may stay open.
     """
 
@@ -34,4 +35,5 @@ class EngineSettings:
     readers: int = 3
     lanes: int = 4
     readonly: bool = False
+    tidy: bool = False
     transaction_limit_seconds: float = 30.0

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_named
+from lionstate.engine.connections import Connections
 from lionstate.engine.observer import Observer
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Batch, NotWritten, Outcome, Written
@@ -22,7 +23,7 @@ from lionstate.engine.threads import WorkerThread
 from lionstate.engine.transaction import CommitFailed, Session, execute_batch, translate
 from lionstate.engine.turn import Turn
 from lionstate.engine.wal import Checkpoint, WalKeeper
-from lionstate.engine.writer import BatchLog
+from lionstate.engine.writer import BatchLog, Ended
 from lionstate.errors import BackendBusyError, ClosedError, DeadlineExceededError, StateError
 
 __all__ = ["SqliteWriter"]
@@ -101,13 +102,13 @@ class SqliteWriter:
         """From now on every batch writes its number, which decides after a COMMIT that raised."""
         self._log = log
 
-    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
+    def start(self, batch: Batch, ended: Ended) -> None:
         """Queue a batch on the writer thread; outcomes leave after COMMIT."""
-        return self._thread.submit(lambda: self._run(batch))
+        self._thread.post(lambda: self._run(batch), ended)
 
     async def run(self, batch: Batch) -> list[Outcome]:
         """Run a batch; a cancelled caller does not stop it."""
-        return await asyncio.shield(self.start(batch))
+        return await self.on_thread(lambda: self._run(batch))
 
     def _run(self, batch: Batch) -> list[Outcome]:
         self._busy, self._alive_at, self._wanted = True, time.monotonic(), batch.wanted
@@ -135,16 +136,15 @@ class SqliteWriter:
             self._look_after_doubt()
         self._pause_for_others()
         self._wait_for_lock()
-        self.conn.begin()
+        # SQLAlchemy's own begin and commit do nothing here but cost; a script that uses it begins by doing so.
         if self._log is not None:
             self._number = self._log.record(self.conn)
 
     def _wait_for_lock(self) -> None:
-        started = time.monotonic()
+        started = self._alive_at = time.monotonic()
         give_up = started + self._settings.busy_timeout_ms / 1000
         try:
             while True:
-                self._alive_at = time.monotonic()
                 try:
                     self._driver.execute("BEGIN IMMEDIATE")
                 except self.module.OperationalError as error:
@@ -153,7 +153,8 @@ class SqliteWriter:
                 else:
                     self._held_since = time.monotonic()
                     return
-                waited = time.monotonic() - started
+                self._alive_at = time.monotonic()
+                waited = self._alive_at - started
                 if self._stopping.is_set():
                     raise ClosedError("the store is closing and another process holds its lock; nothing was written")
                 if self._wanted is not None and not self._wanted():
@@ -173,7 +174,8 @@ class SqliteWriter:
         started = time.monotonic()
         self._driver.execute("COMMIT")
         self._release()
-        self.conn.commit()
+        if self.conn.in_transaction():
+            self.conn.commit()
         self._observer.commit(self._released_at - started)
         # The transaction is committed whatever a checkpoint says.
         with suppress(self.module.Error):
@@ -342,6 +344,12 @@ class SqliteWriter:
         finally:
             self._turns.discard(turn)
 
+    def connections(self) -> Connections:
+        """One while it is open, in use by whatever runs on its thread."""
+        if self._driver is None:
+            return Connections()
+        return Connections(in_use=1) if self._thread.works else Connections(idle=1)
+
     def seconds_since_sign_of_life(self) -> float:
         """0 while idle; else the age of the last bounded wait or progress tick of the running batch."""
         return time.monotonic() - self._alive_at if self._busy else 0.0
@@ -358,6 +366,7 @@ class SqliteWriter:
         finally:
             self._thread.end()
         await asyncio.to_thread(self._thread.join)
+        self._thread.mailbox.close_after([self._thread])
 
     def _close_down(self) -> None:
         if self._driver is None:

@@ -35,6 +35,7 @@ class SqliteFile:
             )
         self._claim: tuple[int, int] | None = None
         self._lock: StoreLock | None = None
+        self._in_use = False
 
     @property
     def version_text(self) -> str:
@@ -42,11 +43,12 @@ class SqliteFile:
         return ".".join(map(str, self.version))
 
     def claim(self, *, own: bool) -> None:
-        """Make the folder, take the owner's lock if asked for, and note which library opens the file.
+        """Note which library opens the file; nothing is made, so that a look may still refuse it.
 
+        Args:
+            own: Whether `take` will be asked for the owner's lock.
         Raises:
             BackendUnavailableError: The path cannot be used.
-            OwnershipConflictError: Another process owns the store.
             TwoSqliteLibrariesError: Another SQLite library of this process would hold the same file.
         """
         path = self.path
@@ -59,22 +61,45 @@ class SqliteFile:
         if self._readonly and not path.is_file():
             raise BackendUnavailableError("a read-only store must be a file that exists")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if own:
-                lock = StoreLock(path)
-                lock.acquire()
-                self._lock = lock
+            if not path.exists():
+                return
             self._claim = claim_file(path, self.module.__name__)
             if path.stat().st_nlink > 1 and not self._readonly:
                 # SQLite names the log and its locks after the path: two names are two logs, and commits are lost.
                 raise BackendUnavailableError("the store file has several hard links; open it under one name only")
         except OSError as error:
+            raise BackendUnavailableError(f"the store's file cannot be looked at: {error.strerror}") from error
+
+    def take(self, *, own: bool) -> None:
+        """Make folder and file if they are missing, and take the owner's lock if asked for.
+
+        Raises:
+            BackendUnavailableError: Something cannot be made.
+            OwnershipConflictError: Another process owns the store.
+            TwoSqliteLibrariesError: As `claim`.
+        """
+        path = self.path
+        if path is None:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if own:
+                lock = StoreLock(path)
+                lock.acquire()
+                self._lock = lock
+            if self._claim is None:
+                self._claim = claim_file(path, self.module.__name__)
+        except OSError as error:
             raise BackendUnavailableError(f"the store's file cannot be made: {error.strerror}") from error
+
+    def opened(self) -> None:
+        """The store is open: what was made for it stays when it is released."""
+        self._in_use = True
 
     @property
     def size_bytes(self) -> int:
-        """Size of the file, by ``stat``; 0 for a memory store."""
-        return 0 if self.path is None else self.path.stat().st_size
+        """Size of the file, by ``stat``; 0 for a memory store and for a file that is not there yet."""
+        return self.path.stat().st_size if self._claim is not None and self.path is not None else 0
 
     def release(self) -> None:
         """Forget the claim and give the owner's lock back; after the last connection is closed."""
@@ -82,5 +107,5 @@ class SqliteFile:
             release_file(self._claim, self.module.__name__)
             self._claim = None
         if self._lock is not None:
-            self._lock.release()
+            self._lock.release(refused=not self._in_use)
             self._lock = None

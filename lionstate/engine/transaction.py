@@ -158,8 +158,9 @@ def _values(session: Session, unit: Unit) -> Sequence[Any]:
         return values
     values = []
     for call in unit.calls:
+        if values:
+            require_open(session)
         values.append(call(session.conn))
-        require_open(session)
     return values
 
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from lionstate.engine.finish import to_the_end
-from lionstate.engine.script import Script
+from lionstate.engine.script import Script, answer
 from lionstate.engine.surface import SqlWrites
 from lionstate.engine.transaction import Session, require_open, translate
 from lionstate.errors import ClosedError, DeadlineExceededError, StateError
@@ -140,7 +140,8 @@ class Turn(SqlWrites):
     async def run(self, script: Script[R], /) -> R:
         """Run one script inside the transaction.
 
-        An error of a statement leaves the transaction open, unless the database ended it: then nothing more runs.
+        An error of a statement leaves the transaction open, unless the database ended it: then nothing more runs. A
+        refusal is raised, and what the script wrote before it stays in the transaction.
         """
         if self._failure is not None:
             raise self._failure
@@ -150,7 +151,7 @@ class Turn(SqlWrites):
         def job() -> bool:
             going = True
             try:
-                result = script(self._session.conn)
+                result = answer(script(self._session.conn))
                 require_open(self._session)
             except Exception as error:
                 failure = translate(self._session.dialect, error)

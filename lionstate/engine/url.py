@@ -23,12 +23,15 @@ def normalize_state_db_url(target: str | Path) -> str:
     Args:
         target: A path, ``:memory:``, ``sqlite:///…`` or ``postgresql://…``; a URL with a driver stays as it is.
     Raises:
-        InvalidInputError: The text looks like credentials without a scheme.
+        InvalidInputError: The text is empty, or looks like credentials without a scheme.
 
     Contract: reference §2.0, ADR-0055 D1.
     """
     if isinstance(target, Path):
         return _SQLITE + str(target.expanduser().resolve())
+    if not target.strip():
+        # As a path it would be the current folder.
+        raise InvalidInputError("no store given: the path or URL is empty")
     if target == ":memory:":
         return _SQLITE + ":memory:"
     if "://" not in target:
@@ -62,8 +65,8 @@ class StoreURL:
         """Parse and normalize.
 
         Raises:
-            InvalidInputError: A scheme that is neither SQLite nor PostgreSQL, another driver than asyncpg, or
-                parameters on a SQLite URL, which would be dropped silently.
+            InvalidInputError: An empty text, a scheme that is neither SQLite nor PostgreSQL, another driver than
+                asyncpg, or parameters on a SQLite URL, which would be dropped silently.
         """
         if isinstance(target, StoreURL):
             return target

@@ -14,6 +14,9 @@ from lionstate.errors import InvalidInputError
 __all__ = ["Checkpoint", "WalKeeper"]
 
 _OWN_FRAMES = 1_000
+# A look costs as much as two statements; so many frames by estimate make one worth it.
+_LOOK_FRAMES = 64
+_LEAST_FRAMES_PER_CHANGE = 0.05
 _NOOP_SINCE = (3, 51, 0)
 _FRAME_HEADER_BYTES = 24
 _MODES = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
@@ -57,7 +60,10 @@ class WalKeeper:
         self._observer = observer
         self._own_frames = 0
         self._frames_at_last_try = 0
+        # Since the log was last looked at.
         self._changes = int(driver.total_changes)
+        self._commits = 0
+        self._frames_per_change = float(_LOOK_FRAMES) if self._has_noop else 2.0
         self._frame_bytes = int(self._pragma("page_size")) + _FRAME_HEADER_BYTES
         self._data_version = int(self._pragma("data_version"))
         self._unfinished = False
@@ -70,14 +76,14 @@ class WalKeeper:
         """Count what the commit added; checkpoint after enough own frames since the last try, moved or not."""
         if self._path is None:
             return
-        if self._has_noop:
+        self._commits += 1
+        changes = int(self._driver.total_changes) - self._changes
+        added = max(2.0 * self._commits, self._frames_per_change * changes)
+        if self._has_noop and added >= _LOOK_FRAMES:
             self._look()
-            grown = self.last.log - self._frames_at_last_try
-            self._own_frames = grown if grown >= 0 else self.last.log
-        else:
-            changes = int(self._driver.total_changes)
-            self._own_frames += 2 + 2 * (changes - self._changes)
-            self._changes = changes
+            added = 0.0
+        grown = self.last.log - self._frames_at_last_try
+        self._own_frames = int(added) + (grown if grown >= 0 else self.last.log)
         if self._own_frames >= _OWN_FRAMES:
             self.checkpoint("PASSIVE")
 
@@ -89,7 +95,19 @@ class WalKeeper:
             grown = found.log - self.last.log if found.log >= self.last.log else found.log
             self._observer.wal_written(grown * self._frame_bytes)
             self.last = found
+            self._learn(grown)
         self._observer.wal(self.last.log, self.last.checkpointed, self.wal_bytes())
+
+    def _learn(self, grown: int) -> None:
+        """How many frames a change takes: rows of one batch share pages, one large value takes a thousand."""
+        changes = int(self._driver.total_changes) - self._changes
+        if changes > 0:
+            self._frames_per_change = max(_LEAST_FRAMES_PER_CHANGE, grown / changes)
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        self._changes = int(self._driver.total_changes)
+        self._commits = 0
 
     def wal_bytes(self) -> int:
         """Size of the log file by ``stat``; 0 if there is none."""
@@ -151,9 +169,12 @@ class WalKeeper:
         except Exception:
             self._observer.checkpoint(mode, "error", time.perf_counter() - started)
             self._unfinished = True
+            self._count_anew()
             raise
         self._observer.checkpoint(mode, found.outcome, time.perf_counter() - started)
         self._note(found)
+        # Also when another connection was at it and nothing was learned: not again at the next commit.
+        self._count_anew()
         self._unfinished = found.outcome != "complete"
         self._frames_at_last_try = max(0, self.last.log)
         return found

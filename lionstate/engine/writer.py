@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
+from lionstate.engine.connections import Connections
 from lionstate.engine.script import Batch, Outcome
 
-__all__ = ["BatchLog", "Writer"]
+__all__ = ["BatchLog", "Ended", "Writer"]
+
+# What a writer calls on the loop when a batch has ended: one outcome per call of ``batch.take()``, or the error that
+# ended the writer without any.
+Ended: TypeAlias = Callable[[Sequence[Outcome] | None, BaseException | None], None]
 
 
 class BatchLog(Protocol):
@@ -40,8 +45,12 @@ class Writer(Protocol):
     dialect: Dialect
     lanes: int
 
-    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
-        """Begin to run a batch; the future has one outcome per call of ``batch.take()``."""
+    def start(self, batch: Batch, ended: Ended) -> None:
+        """Begin to run a batch; ``ended`` is called from the loop, never before this returns."""
+        ...
+
+    async def run(self, batch: Batch) -> list[Outcome]:
+        """Run a batch; a cancelled caller does not stop it."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
@@ -50,6 +59,10 @@ class Writer(Protocol):
 
     async def tick(self) -> None:
         """Called every second."""
+        ...
+
+    def connections(self) -> Connections:
+        """Its connections now, from memory."""
         ...
 
     def seconds_since_sign_of_life(self) -> float:

@@ -7,23 +7,30 @@ from lionstate.facade.batch import Batch
 from lionstate.facade.controls import ControlFacade
 from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
+from lionstate.facade.dispatches import DispatchFacade
 from lionstate.facade.engines import EngineFacade
 from lionstate.facade.evidence import EvidenceFacade
 from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
 from lionstate.facade.runner import Runner
+from lionstate.facade.schedule_runs import ScheduleRunFacade
+from lionstate.facade.schedule_statistics import ScheduleStatisticsFacade
+from lionstate.facade.schedules import NO_CURSOR_CLAIM, ScheduleFacade
 from lionstate.facade.sessions import SessionLifecycleFacade
 from lionstate.facade.shows import ShowFacade
 from lionstate.facade.status import StatusFacade
+from lionstate.facade.tasks import TaskFacade, WorkerFacade
 from lionstate.facade.teams import TeamFacade
 
 __all__ = [
+    "NO_CURSOR_CLAIM",
     "ApprovalFacade",
     "Batch",
     "BranchFacade",
     "ControlFacade",
     "DefinitionFacade",
+    "DispatchFacade",
     "EngineFacade",
     "EvidenceFacade",
     "Facade",
@@ -32,11 +39,16 @@ __all__ = [
     "ProgressionFacade",
     "ProjectFacade",
     "Runner",
+    "ScheduleFacade",
+    "ScheduleRunFacade",
+    "ScheduleStatisticsFacade",
     "SessionFacade",
     "SessionLifecycleFacade",
     "ShowFacade",
     "StatusFacade",
+    "TaskFacade",
     "TeamFacade",
+    "WorkerFacade",
 ]
 
 
@@ -56,6 +68,12 @@ class Facade(
     ControlFacade,
     EngineFacade,
     ApprovalFacade,
+    ScheduleFacade,
+    ScheduleRunFacade,
+    ScheduleStatisticsFacade,
+    TaskFacade,
+    WorkerFacade,
+    DispatchFacade,
 ):
     """Every facade method that exists both in process and through the daemon."""
 

@@ -121,3 +121,16 @@ class ProjectFacade(Runner):
         Contract: reference §2.1.
         """
         return await self._run(statistics.spend_rollup, window_start=window_start, dimension=dimension, limit=limit)
+
+    async def store_stats(self) -> dict[str, Any]:
+        """Count what the store holds.
+
+        Returns:
+            ``rows`` (by table, those of this store's schema that exist, and ``progression_items``),
+            ``sessions_by_status`` and ``messages_by_role`` (counts; a row without one counts as ``none``), ``bytes``
+            (of the SQLite file without its write-ahead log, or of the PostgreSQL database).
+
+        Cost: every table is counted, which takes seconds on a store of many GB; no lock that writers wait for.
+        Contract: ADR-0055 D1.
+        """
+        return await self._run(statistics.store_stats)

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from lionstate.facade.runner import Runner
 from lionstate.facade.status import warn_default_reason
-from lionstate.records import session_lifecycle
+from lionstate.records import imported_sessions, session_lifecycle
 from lionstate.records.session_lifecycle import SessionChanges
 
 __all__ = ["SessionLifecycleFacade"]
@@ -84,3 +84,27 @@ class SessionLifecycleFacade(Runner):
         Contract: reference §2.1.
         """
         return await self._run(session_lifecycle.sessions_by_source_kind, source_kind, after_id=after_id, limit=limit)
+
+    async def delete_imported_session(self, session_id: str, *, require_source_kind: str) -> bool:
+        """Delete a session that an importer wrote, with its branches, history and whatever only it holds.
+
+        Args:
+            session_id: The session.
+            require_source_kind: Its kind, one that begins with ``imported_``.
+        Returns:
+            False, and nothing written, if the session is missing or of another kind.
+        Raises:
+            BackendBusyError: Another program kept its rows locked (PostgreSQL); nothing was written.
+
+        Its progressions, unless another session or branch points at them, answer as missing from now on; maintenance
+        removes their rows. Of their messages those go that no other progression holds, in items or JSON, and no
+        session or branch points at; the messages of a progression that no read is answered from stay. Artifacts,
+        plays, team messages, dispatches and approvals lose the session; an artifact whose name is taken without it
+        is renamed ``<name> (detached <session id>)``.
+
+        Cost: one pass over the item rows and JSON collections of the store, in one transaction, during which nobody
+        writes. Contract: reference §2.1; design decision 18.
+        """
+        return await self._run(
+            imported_sessions.delete_imported_session, session_id, require_source_kind=require_source_kind
+        )

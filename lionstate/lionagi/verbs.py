@@ -6,6 +6,8 @@ import argparse
 import importlib
 from typing import Any, Final
 
+from lionstate.startup import INTERRUPTED
+
 __all__ = ["COMMAND", "mount", "run_verb"]
 
 COMMAND: Final = "progression-migrate"
@@ -28,6 +30,7 @@ def mount(subparsers: Any, *, url: str | None = None, daemon: str | None = None)
     from lionstate.cli.migrate import app
 
     verbs = [found.name or found.callback.__name__ for found in app.registered_commands if found.callback is not None]
+    verbs += [found.name for found in app.registered_groups if isinstance(found.name, str)]
     parser: argparse.ArgumentParser = subparsers.add_parser(
         COMMAND,
         help="Move progressions from JSON to items (lionstate).",
@@ -48,12 +51,15 @@ def run_verb(args: argparse.Namespace, *, url: str | None = None, daemon: str | 
         url: The store when the arguments name none; None is the one that LionAGI is configured for.
         daemon: The daemon when they name none.
     """
-    from lionstate.cli.main import run
+    from lionstate.cli.commands import main
 
     arguments: list[str] = list(args.arguments)
     if not any(argument.partition("=")[0] in _TARGETS for argument in arguments) and "--help" not in arguments:
         arguments += ["--daemon", daemon] if daemon is not None else ["--url", url or _configured_url()]
-    return run([COMMAND, args.verb, *arguments])
+    try:
+        return main([COMMAND, args.verb, *arguments])
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _configured_url() -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from lionstate.migration.control import Pause
+from lionstate.migration.explain import RUNBOOK, Explanation
 from lionstate.migration.port import MigrationStore
+from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -14,15 +16,22 @@ from lionstate.migration.report import (
     VerificationResult,
 )
 from lionstate.migration.service import ProgressionMigrationService
+from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "MIGRATABLE",
+    "RUNBOOK",
     "BlockedProgression",
+    "Explanation",
+    "Foreign",
     "HotProgression",
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
     "Pause",
+    "Preflight",
     "ProgressionMigrationService",
+    "Representation",
     "StopReason",
     "VerificationOutcome",
     "VerificationResult",

@@ -12,13 +12,23 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.control import get_pause
 from lionstate.migration.report import Stage, StageOutcome
-from lionstate.progression.collection import appended_tail
 from lionstate.progression.items import page
+from lionstate.progression.known_text import KnownText
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import Locked, StorageState, insert_state, lock_many, update_state
 from lionstate.progression.strict import Verdict
 
-__all__ = ["Judged", "admit", "block", "tail_since", "write_block"]
+__all__ = [
+    "Finding",
+    "Judged",
+    "Since",
+    "admit",
+    "appended_since",
+    "block",
+    "compare_value",
+    "unchanged",
+    "write_block",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +39,59 @@ class Judged:
         value: What stood in the column.
         version: Version token of the parent row, where there is one.
         generation: Generation of the state row; None without one.
+        seal: By what the database knows the text again.
+        known: The text, to be known again under the lock; None when the value is not one that ends an array.
     """
 
     progression_id: str
     value: object
     version: int | None
+    seal: object | None
     generation: int | None
     verdict: Verdict
+    known: KnownText | None
 
 
-def tail_since(conn: Connection, locked: Locked, progression_id: str, judged: Judged) -> list[str] | None:
-    """Under the lock: the ids that own appends have added since a value was read; None if it is another value.
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What own appends have added to a value since it was read.
 
-    Cost: nothing when the parent's version is the same; else one read of the value and one comparison of memory.
+    Attributes:
+        ids: In order, at most 1,000.
+        rest: What follows the known prefix of the text now; empty when there is no known text.
     """
+
+    ids: list[str]
+    rest: str
+
+
+def unchanged(judged: Judged) -> Since:
+    """Nothing was added."""
+    return Since([], "" if judged.known is None else judged.known.rest)
+
+
+def compare_value(conn: Connection, /, judged: Judged) -> Since | None:
+    """What own appends have added since a value was read; None if it is another value.
+
+    Cost: one pass over the value where it is stored: on PostgreSQL a hash on the server, and no transfer.
+    """
+    dialect, known = dialect_of(conn), judged.known
+    if known is None:
+        found = dialect.collection_of(conn, judged.progression_id)
+        is_same = found is not None and type(found.value) is type(judged.value) and found.value == judged.value
+        return unchanged(judged) if is_same else None
+    rest = dialect.text_behind(
+        conn, judged.progression_id, known.prefix, known.prefix_bytes, judged.seal, known.most_rest_bytes
+    )
+    ids = None if rest is None else known.tail(rest)
+    return None if rest is None or ids is None else Since(ids, rest)
+
+
+def appended_since(conn: Connection, locked: Locked, judged: Judged) -> Since | None:
+    """Under the lock, as `compare_value`; costs nothing when the parent's version is the same."""
     if locked.version is not None and locked.version == judged.version:
-        return []
-    found = dialect_of(conn).collection_of(conn, progression_id)
-    if found is None:
-        return None
-    if isinstance(found.value, str) and isinstance(judged.value, str):
-        return appended_tail(judged.value, found.value)
-    return [] if type(found.value) is type(judged.value) and found.value == judged.value else None
+        return unchanged(judged)
+    return compare_value(conn, judged)
 
 
 def admit(conn: Connection, /, judged: Judged, *, generation: int, actor: str, now: float) -> Stage:
@@ -59,7 +100,7 @@ def admit(conn: Connection, /, judged: Judged, *, generation: int, actor: str, n
     Args:
         generation: The new one, drawn by the caller, so that running twice gives the same row.
 
-    Cost: at most eight statements, and the comparison of `tail_since`.
+    Cost: at most eight statements, and the comparison of `appended_since`.
     Contract: ADR-0117 D3 (admission); design decisions 7, 10, 13, 15, 22.
     """
     progression_id = judged.progression_id
@@ -75,14 +116,14 @@ def admit(conn: Connection, /, judged: Judged, *, generation: int, actor: str, n
         # Rows that no state row explains: neither representation can be told to be the right one (decision 22).
         authority = Authority.NONE if state is None else Authority.JSON
         return _blocked(conn, locked, progression_id, BlockedCode.ORPHAN_ITEMS, authority, generation, actor, now)
-    tail = tail_since(conn, locked, progression_id, judged)
-    if tail is None:
+    since = appended_since(conn, locked, judged)
+    if since is None:
         return Stage(StageOutcome.TEXT_CHANGED)
     code = judged.verdict.code_for(dialect_of(conn).capabilities.max_migratable_id_bytes)
     if code is not None:
         # Own appends at the end never make a value valid or invalid (fault 53).
         return _blocked(conn, locked, progression_id, code, Authority.JSON, generation, actor, now)
-    count = judged.verdict.count + len(tail)
+    count = judged.verdict.count + len(since.ids)
     values: dict[str, Any] = {
         "phase": Phase.DUAL.value,
         "authority": Authority.JSON.value,
@@ -172,28 +213,36 @@ def write_block(
     return Stage(StageOutcome.BLOCKED, code=code)
 
 
-def block(
-    conn: Connection,
-    /,
-    judged: Judged,
-    code: BlockedCode,
-    *,
-    next_ordinal: int,
-    details: dict[str, Any],
-    actor: str,
-    now: float,
-) -> Stage:
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one snapshot showed to be wrong with a dual progression.
+
+    Attributes:
+        next_ordinal: The allocator in that snapshot.
+        details: Counts and digests, for the audit row.
+        in_rows: Value and allocator agree, so that it is the item rows that differ from both.
+        first_difference: The lowest ordinal at which a row was seen to be missing or another one; None: only rows
+            behind the allocator were seen to be too many.
+    """
+
+    judged: Judged
+    code: BlockedCode
+    next_ordinal: int
+    details: dict[str, Any]
+    in_rows: bool = False
+    first_difference: int | None = None
+
+
+def block(conn: Connection, /, finding: Finding, *, actor: str, now: float) -> Stage:
     """Block a dual progression for what one snapshot showed, proved again under the lock.
 
     The finding stands if the generation is the same, the value is the one that was judged or that with own appends
-    at its end, and the allocator has moved by just these.
+    at its end, the allocator has moved by just these, and rows that differed still do; else nothing is written.
 
-    Args:
-        next_ordinal: The allocator in that snapshot.
-
-    Cost: at most six statements, and the comparison of `tail_since`.
+    Cost: at most eight statements, and the comparison of `appended_since`.
     Contract: ADR-0117 D3; design decisions 2, 16.
     """
+    judged = finding.judged
     locked = lock_many(conn, [judged.progression_id]).get(judged.progression_id)
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
@@ -202,7 +251,19 @@ def block(
         return Stage(StageOutcome.PAUSED)
     if state.phase is not Phase.DUAL or state.generation != judged.generation:
         return Stage(StageOutcome.MOVED)
-    tail = tail_since(conn, locked, judged.progression_id, judged)
-    if tail is None or state.next_ordinal != next_ordinal + len(tail):
+    since = appended_since(conn, locked, judged)
+    if since is None or state.next_ordinal != finding.next_ordinal + len(since.ids):
         return Stage(StageOutcome.TEXT_CHANGED)
-    return write_block(conn, state, code, details=details, actor=actor, now=now)
+    if finding.in_rows and not _rows_differ(conn, state, finding):
+        return Stage(StageOutcome.UNPROVED)
+    return write_block(conn, state, finding.code, details=finding.details, actor=actor, now=now)
+
+
+def _rows_differ(conn: Connection, state: StorageState, finding: Finding) -> bool:
+    """Whether the row that was seen to differ still does, or one stands behind the allocator. Cost: two seeks."""
+    pid, first = state.progression_id, finding.first_difference
+    if first is not None:
+        expected = [(first, finding.judged.verdict.ids[first])]
+        if page(conn, pid, after=first - 1, before=first + 1, limit=1) != expected:
+            return True
+    return bool(page(conn, pid, after=state.next_ordinal - 1, limit=1))

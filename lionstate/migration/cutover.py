@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select
 from lionstate.audit import record_event
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError, PhaseConflictError
-from lionstate.migration.admission import tail_since, write_block
+from lionstate.migration.admission import Since, appended_since, unchanged, write_block
 from lionstate.migration.budget import MAX_VERIFY_MISSES
 from lionstate.migration.control import FENCE_INSTALLED_KEY, get_pause, set_value
 from lionstate.migration.report import Stage, StageOutcome
@@ -83,7 +83,7 @@ def cut_over(
     *,
     mark: Mark | None,
     transactions: Callable[[], int],
-    may_read: bool,
+    may_compare: bool,
     accept_foreign_writers: bool,
     actor: str,
     now: float,
@@ -96,11 +96,11 @@ def cut_over(
     Args:
         mark: Taken before the proof was begun; None if there is none.
         transactions: Explicit transactions begun so far, asked under the lock.
-        may_read: Whether the budget lets the value be read and compared under the lock; without it a progression
+        may_compare: Whether the budget lets the value be compared under the lock; without it a progression
             that can have changed is missed.
         accept_foreign_writers: Cut over although another program has written the parent row.
 
-    Cost: at most twelve statements; when something can have changed also one read and comparison of the value.
+    Cost: at most twelve statements; when something can have changed also one pass over the value, `compare_value`.
     Contract: ADR-0117 D3; design decisions 7, 10, 21, 37.
     """
     began = time.perf_counter()
@@ -121,13 +121,14 @@ def cut_over(
     if not (fence_exists(conn) or switch_is_on(conn, FENCE_OFF_KEY)):
         return Stage(StageOutcome.HELD, held=HeldReason.FENCE_MISSING)
     untouched = _untouched(conn, locked, state, proof, mark, transactions)
-    if not (untouched or may_read):
+    if not (untouched or may_compare):
         return Stage(StageOutcome.MISSED)
-    tail = [] if untouched else tail_since(conn, locked, progression_id, proof.judged)
-    if tail is None:
+    since = unchanged(proof.judged) if untouched else appended_since(conn, locked, proof.judged)
+    if since is None:
         return Stage(StageOutcome.TEXT_CHANGED)
-    code = None if untouched else _difference(conn, state, proof, tail)
-    if code is None and state.next_ordinal != proof.count + len(tail):
+    code = None if untouched else _difference(conn, state, proof, since.ids)
+    count = proof.count + len(since.ids)
+    if code is None and state.next_ordinal != count:
         code = BlockedCode.ALLOCATOR_MISMATCH
     if code is not None:
         return write_block(conn, state, code, details=proof.details, actor=actor, now=now)
@@ -136,10 +137,9 @@ def cut_over(
         _hold(conn, state, HeldReason.FOREIGN_WRITER, "its row was written by another program", 0, actor, now)
         update_state(conn, progression_id, {"last_xact": locked.version})
         return Stage(StageOutcome.HELD, held=HeldReason.FOREIGN_WRITER)
-    _flip(conn, state, proof, tail, actor, now)
-    count = proof.count + len(tail)
+    _flip(conn, state, proof, since, actor, now)
     seconds = time.perf_counter() - began
-    return Stage(StageOutcome.CUT_OVER, count=count, lock_seconds=seconds, text_read=not untouched)
+    return Stage(StageOutcome.CUT_OVER, count=count, lock_seconds=seconds, value_compared=not untouched)
 
 
 def _untouched(
@@ -178,20 +178,15 @@ def _difference(conn: Connection, state: StorageState, proof: Proof, tail: list[
     return None if [found for _, found in rows] == tail else BlockedCode.DIGEST_MISMATCH
 
 
-def _flip(conn: Connection, state: StorageState, proof: Proof, tail: list[str], actor: str, now: float) -> None:
+def _flip(conn: Connection, state: StorageState, proof: Proof, since: Since, actor: str, now: float) -> None:
     dialect = dialect_of(conn)
     pid = proof.judged.progression_id
-    text = proof.text
-    assert text is not None and isinstance(proof.judged.value, str)
-    source, items = text.digest.copy(), proof.items.copy()
-    source.update(tail)
-    items.update(tail)
-    value = proof.judged.value
-    if tail:
-        found = dialect.collection_of(conn, pid)
-        assert found is not None and isinstance(found.value, str)
-        value = found.value
-    text_bytes, text_sha256 = text.text_record(value)
+    known = proof.judged.known
+    assert proof.source is not None and known is not None
+    source, items = proof.source.copy(), proof.items.copy()
+    source.update(since.ids)
+    items.update(since.ids)
+    text_bytes, text_sha256 = known.record(since.rest)
     dialect.touch_parent(conn, pid)
     changes = {
         "phase": Phase.ITEMS.value,

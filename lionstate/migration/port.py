@@ -38,7 +38,9 @@ class MigrationStore(Protocol):
 
     dialect: Dialect
     parsed: ParsedValues
-    explicit_transactions: int
+
+    @property
+    def explicit_transactions(self) -> int: ...
 
     async def read(self, script: Callable[[Connection], Any]) -> Any:
         """Run a read script in one snapshot."""

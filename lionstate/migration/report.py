@@ -37,6 +37,8 @@ class StageOutcome(StrEnum):
     MOVED = "moved"
     # Only the text of the value is another one: parse again.
     TEXT_CHANGED = "text_changed"
+    # The rows that were found to be wrong are right under the lock: prove again.
+    UNPROVED = "unproved"
     # A deleted progression whose parent row must stay while a session or branch points at it.
     REFERENCED = "referenced"
     # The cutover would hold the lock for longer than its budget.
@@ -54,7 +56,7 @@ class Stage:
         lock_seconds: From the lock to the last statement.
         mark: The store's token for "nobody else has committed", where it has one.
         transactions: Explicit transactions begun in this process so far.
-        text_read: The value had to be read and compared under the lock.
+        value_compared: The value had to be compared under the lock.
     """
 
     outcome: StageOutcome
@@ -65,7 +67,7 @@ class Stage:
     lock_seconds: float = 0.0
     mark: object | None = None
     transactions: int = 0
-    text_read: bool = False
+    value_compared: bool = False
 
 
 class StopReason(StrEnum):
@@ -99,7 +101,7 @@ class MigrationStep:
         blocked: Progressions blocked by this step, by code.
         held: Progressions that wait, by reason.
         text_retries: Proofs made again because only the text of a value had changed.
-        lost_races: Stages that found another owner's work done.
+        lost_races: Stages that found another owner's work done, or what a proof had found not there any more.
         seconds: Of the whole step.
         chunk_seconds: Of the copying transactions, waiting in the queue included.
         proof_seconds: Of the proofs, outside every lock.
@@ -229,7 +231,9 @@ class MigrationStatus:
 
     Attributes:
         phases: Progressions by phase; ``json`` counts those without a state row too.
-        remaining_items: Elements of admission prefixes still to be copied.
+        remaining_items: Elements still to be copied; None while progressions are in ``json``, whose elements nobody
+            has counted yet (design decision 19).
+        remaining_admitted_items: Those of them that are in ``dual``, whose prefixes were counted at admission.
         oldest_updated_at: Oldest update of a progression that is in ``dual``; None if none is.
         blocked: Blocked progressions by code.
         held: Progressions that wait, by reason.
@@ -249,7 +253,8 @@ class MigrationStatus:
     """
 
     phases: Mapping[str, int]
-    remaining_items: int
+    remaining_items: int | None
+    remaining_admitted_items: int
     oldest_updated_at: float | None
     blocked: Mapping[str, int]
     held: Mapping[str, int]

@@ -23,30 +23,28 @@ from lionstate.migration import candidates, control, cutover
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
 from lionstate.migration.memory import Memory
+from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
-    BlockedProgression,
     MigrationStatus,
     MigrationStep,
     StopReason,
     VerificationResult,
 )
-from lionstate.migration.status import read_blocked, read_status
+from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Turn, Worker
 from lionstate.progression import sightings
-from lionstate.progression.phases import new_generation
 from lionstate.schema.own import progression_storage_state
 
 __all__ = ["ProgressionMigrationService"]
 
-_MAX_LIMIT = 10_000
 _CANDIDATES = 100
 _SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService:
+class ProgressionMigrationService(OperatorVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -202,39 +200,8 @@ class ProgressionMigrationService:
         """
         seen = dict(self._store.parsed.append_counts)
         found: MigrationStatus = await self._store.read(
-            bound(read_status, limit=_limit(limit, 0), seen=seen, now=time.time())
+            bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
         )
-        return found
-
-    async def blocked(self, *, limit: int = 100) -> tuple[BlockedProgression, ...]:
-        """Blocked progressions, those blocked longest first."""
-        found: tuple[BlockedProgression, ...] = await self._store.read(bound(read_blocked, limit=_limit(limit, 1)))
-        return found
-
-    async def rollback(self, progression_id: str, *, reason: str | None = None) -> None:
-        """Return a dual progression to ``json`` and hold it until `release`; its rows go later, in chunks.
-
-        Raises:
-            NotFoundError: There is no such progression.
-            PhaseConflictError: It is not in ``dual``; the message says what is possible instead.
-
-        Contract: ADR-0117 D4; design decision 13.
-        """
-        script = bound(
-            cutover.roll_back,
-            progression_id,
-            generation=new_generation(),
-            actor=self._actor,
-            reason=reason,
-            now=time.time(),
-        )
-        await self._store.maintain("progression_migrate.rollback", script, progressions=[progression_id])
-        self._memory.forget(progression_id)
-
-    async def release(self, progression_id: str, *, reason: str | None = None) -> bool:
-        """Lift the hold of one progression; return whether there was one."""
-        script = bound(cutover.release, progression_id, actor=self._actor, reason=reason, now=time.time())
-        found: bool = await self._store.maintain("progression_migrate.release", script, progressions=[progression_id])
         return found
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
@@ -311,12 +278,6 @@ class ProgressionMigrationService:
     async def _set(self, key: str, value: object, reason: str | None) -> None:
         script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())
         await self._store.maintain("progression_migrate.knob", script)
-
-
-def _limit(limit: int, lowest: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not lowest <= limit <= _MAX_LIMIT:
-        raise InvalidInputError(f"limit is not between {lowest} and {_MAX_LIMIT}")
-    return limit
 
 
 def _held(conn: Connection) -> dict[str, int]:

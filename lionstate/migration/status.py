@@ -71,7 +71,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
     written = dialect_of(conn).written_by_others(conn, _NAMED)
     return MigrationStatus(
         phases=dict(phases),
-        remaining_items=int(remaining or 0),
+        remaining_items=None if phases["json"] else int(remaining or 0),
+        remaining_admitted_items=int(remaining or 0),
         oldest_updated_at=oldest,
         blocked=dict(blocked),
         held=dict(held),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,13 +10,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import ParentValue, dialect_of
 from lionstate.engine.offload import run_pure
 from lionstate.errors import BlockedCode
-from lionstate.migration.admission import Judged
+from lionstate.migration.admission import Finding, Judged, compare_value
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.progression.digest import Digest
 from lionstate.progression.items import PAGE_ROWS, count_items, page
+from lionstate.progression.known_text import KnownText
 from lionstate.progression.phases import Phase
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.progression.strict import Verdict, decode_again, strict_verdict
@@ -26,13 +26,14 @@ __all__ = [
     "Facts",
     "Proof",
     "Prover",
-    "TextProof",
     "compare",
     "in_thread",
     "judge",
+    "judged_of",
     "read_facts",
     "read_page",
     "size_of",
+    "time_comparison",
 ]
 
 A = TypeVar("A")
@@ -40,7 +41,6 @@ R = TypeVar("R")
 
 _THREAD_BYTES = 16 * 1024 * 1024
 _KEPT_WALKS = 8
-_WHITESPACE = " \t\n\r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +48,29 @@ class Facts:
     """One progression as one snapshot showed it.
 
     Attributes:
-        exists: Whether the ``progressions`` row is there.
+        found: The value; None when there is no ``progressions`` row.
         items: Item rows at or above ordinal 0.
         last_ordinal: The highest of them; None without rows.
-        read_seconds: What reading the value cost: the work that a cutover does under the lock when it cannot tell
-            that nothing has changed.
     """
 
-    exists: bool
+    found: ParentValue | None = field(repr=False)
     state: StorageState | None
-    value: object = field(repr=False)
-    version: int | None
     items: int
     last_ordinal: int | None
-    read_seconds: float
+
+    @property
+    def value(self) -> object:
+        """What stands in the column."""
+        return None if self.found is None else self.found.value
 
 
 def read_facts(conn: Connection, /, progression_id: str) -> Facts:
     """Read state, value and the extent of the item rows. Cost: the value, and a count over the primary key."""
-    began = time.perf_counter()
     found = dialect_of(conn).collection_of(conn, progression_id)
-    seconds = time.perf_counter() - began
     count = count_items(conn, progression_id)
     last = page(conn, progression_id, limit=1, newest_first=True)
     state = get_state(conn, progression_id)
-    if found is None:
-        return Facts(False, state, None, None, count, None, seconds)
-    return Facts(True, state, found.value, found.version, count, last[0][0] if last else None, seconds)
+    return Facts(found, state, count, last[0][0] if last and found is not None else None)
 
 
 def read_page(
@@ -96,42 +92,30 @@ async def judge(value: object) -> Verdict:
     return await run_pure(strict_verdict, value, size_of(value))
 
 
+async def judged_of(progression_id: str, found: ParentValue, generation: int | None) -> Judged:
+    """Judge a value that a snapshot showed, and take note of its text; off the event loop when it is large."""
+    value = found.value
+    verdict = await judge(value)
+    known = await in_thread(KnownText.of, value, len(value)) if isinstance(value, str) else None
+    return Judged(progression_id, value, found.version, found.seal, generation, verdict, known)
+
+
+def time_comparison(conn: Connection, /, judged: Judged) -> float:
+    """Seconds of what a cutover does under the lock when it cannot tell that nothing has changed."""
+    began = time.perf_counter()
+    compare_value(conn, judged)
+    return time.perf_counter() - began
+
+
 async def in_thread(work: Callable[[A], R], argument: A, size_bytes: int) -> R:
     """As ``run_pure``, but never in a child process: hashes cannot be sent there."""
     return await run_pure(work, argument, min(size_bytes, _THREAD_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
-class TextProof:
-    """What a cutover records of a text, open at its end so that own appends can be added under the lock.
-
-    Attributes:
-        digest: Over all ids.
-        prefix_hash: SHA-256 over the text before its closing bracket.
-        prefix_bytes: UTF-8 length of that.
-        closing: Index of the closing bracket.
-    """
-
-    digest: Digest
-    prefix_hash: Any
-    prefix_bytes: int
-    closing: int
-
-    def text_record(self, text: str) -> tuple[int, str]:
-        """Bytes and SHA-256 of a text that begins with the prefix. Cost: linear in what follows it."""
-        rest = text[self.closing :].encode()
-        whole = self.prefix_hash.copy()
-        whole.update(rest)
-        return self.prefix_bytes + len(rest), whole.hexdigest()
-
-
-def _prove_text(work: tuple[str, Sequence[str]]) -> TextProof:
-    text, ids = work
+def _digest(ids: Sequence[str]) -> Digest:
     digest = Digest()
     digest.update(ids)
-    closing = len(text.rstrip(_WHITESPACE)) - 1
-    prefix = text[:closing].encode()
-    return TextProof(digest, hashlib.sha256(prefix), len(prefix), closing)
+    return digest
 
 
 @dataclass(slots=True)
@@ -162,6 +146,9 @@ class Proof:
     Attributes:
         code: What is wrong; None when they are equal.
         count: Elements of the JSON value.
+        source: Digest of them; None when the value may not be migrated.
+        in_rows: Value and allocator agree, so that ``code`` is about the item rows.
+        first_difference: The lowest ordinal at which a row differs from the value; None when none was seen to.
     """
 
     judged: Judged
@@ -169,9 +156,15 @@ class Proof:
     state: StorageState
     code: BlockedCode | None
     count: int
-    text: TextProof | None
+    source: Digest | None
     items: Digest
     first_difference: int | None
+    in_rows: bool = False
+
+    def finding(self, code: BlockedCode) -> Finding:
+        """What must be proved again under the lock to block for ``code``."""
+        next_ordinal = self.state.next_ordinal
+        return Finding(self.judged, code, next_ordinal, self.details, self.in_rows, self.first_difference)
 
     @property
     def details(self) -> dict[str, Any]:
@@ -180,7 +173,7 @@ class Proof:
             "json_count": self.count,
             "items_count": self.facts.items,
             "next_ordinal": self.state.next_ordinal,
-            "json_digest": None if self.text is None else self.text.digest.hexdigest(),
+            "json_digest": None if self.source is None else self.source.hexdigest(),
             "items_digest": self.items.hexdigest(),
             "first_difference": self.first_difference,
         }
@@ -219,12 +212,12 @@ class Prover:
         """Read through ``store``."""
         self._store = store
         self._walks: OrderedDict[str, _Walk] = OrderedDict()
-        self._last_text: tuple[object, Verdict, TextProof] | None = None
+        self._last: tuple[Judged, Digest] | None = None
 
     def forget(self, progression_id: str) -> None:
         """Drop what is remembered of one progression, and the last text."""
         self._walks.pop(progression_id, None)
-        self._last_text = None
+        self._last = None
 
     def _walk(self, progression_id: str, generation: int, *, keep: bool) -> _Walk:
         found = self._walks.get(progression_id) if keep else None
@@ -251,27 +244,30 @@ class Prover:
         """
         facts: Facts = await self._store.read(bound(read_facts, progression_id))
         state = facts.state
-        if not facts.exists or state is None or state.phase not in (Phase.DUAL, Phase.BLOCKED):
+        if facts.found is None or state is None or state.phase not in (Phase.DUAL, Phase.BLOCKED):
             return None
-        return await self.prove_facts(progression_id, facts, state, give_up=give_up, keep=keep)
+        return await self.prove_facts(facts, facts.found, state, give_up=give_up, keep=keep)
 
     async def prove_facts(
-        self, progression_id: str, facts: Facts, state: StorageState, *, give_up: float | None, keep: bool
+        self, facts: Facts, found: ParentValue, state: StorageState, *, give_up: float | None, keep: bool
     ) -> Proof | None:
-        """As `prove`, for a snapshot that has been taken."""
-        last = self._last_text
-        if last is not None and type(last[0]) is type(facts.value) and last[0] == facts.value:
-            verdict = last[1]
+        """As `prove`, for a snapshot that has been taken: ``found`` and ``state`` are those of ``facts``."""
+        progression_id, value = state.progression_id, found.value
+        last = self._last
+        if last is not None and type(last[0].value) is type(value) and last[0].value == value:
+            kept = last[0]
+            judged = Judged(
+                progression_id, value, found.version, found.seal, state.generation, kept.verdict, kept.known
+            )
         else:
             last = None
-            verdict = await judge(facts.value)
-        judged = Judged(progression_id, facts.value, facts.version, state.generation, verdict)
+            judged = await judged_of(progression_id, found, state.generation)
+        verdict = judged.verdict
         code = verdict.code_for(self._store.dialect.capabilities.max_migratable_id_bytes)
         if code is not None:
             return Proof(judged, facts, state, code, verdict.count, None, Digest(), None)
-        assert isinstance(facts.value, str)
-        text = last[2] if last else await in_thread(_prove_text, (facts.value, verdict.ids), len(facts.value))
-        self._last_text = (facts.value, verdict, text)
+        source = last[1] if last else await in_thread(_digest, verdict.ids, size_of(value))
+        self._last = (judged, source)
         walk = self._walk(progression_id, state.generation, keep=keep)
         if not await self._read_rows(walk, progression_id, state, verdict.ids, give_up):
             return None
@@ -281,16 +277,17 @@ class Prover:
             items_count=facts.items,
             next_ordinal=state.next_ordinal,
             contiguous=contiguous,
-            json_digest=text.digest.hexdigest(),
+            json_digest=source.hexdigest(),
             items_digest=walk.digest.hexdigest(),
         )
-        if code is None and await run_pure(decode_again, facts.value, len(facts.value)) != verdict.ids:
+        in_rows = code is not None and verdict.count == state.next_ordinal
+        if code is None and await run_pure(decode_again, value, size_of(value)) != verdict.ids:
             # The two decoders disagree, so one of them is wrong: what it read must not become the authority.
             code = BlockedCode.DIGEST_MISMATCH
         first = walk.first_difference
         if first is None and verdict.count != walk.next:
             first = min(verdict.count, walk.next)
-        return Proof(judged, facts, state, code, verdict.count, text, walk.digest.copy(), first)
+        return Proof(judged, facts, state, code, verdict.count, source, walk.digest.copy(), first, in_rows)
 
     async def _read_rows(
         self, walk: _Walk, progression_id: str, state: StorageState, ids: Sequence[str], give_up: float | None

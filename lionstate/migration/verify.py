@@ -43,7 +43,7 @@ async def verify(store: MigrationStore, progression_id: str) -> VerificationResu
 
 async def _verify(store: MigrationStore, progression_id: str, facts: Facts) -> VerificationResult:
     state = facts.state
-    if not facts.exists or (state is not None and state.is_tombstone):
+    if facts.found is None or (state is not None and state.is_tombstone):
         raise NotFoundError("there is no such progression")
     if state is not None and (state.frozen_count is not None) and state.authority is not Authority.JSON:
         return await _verify_items(store, facts, state)
@@ -59,17 +59,17 @@ async def _verify(store: MigrationStore, progression_id: str, facts: Facts) -> V
         return dataclasses.replace(found, json_count=verdict.count, json_digest=verdict.digest)
     if state.backfill_next < state.source_count:
         return await _verify_partial(store, facts, state, state.source_count)
-    proof = await Prover(store).prove_facts(progression_id, facts, state, give_up=None, keep=False)
+    proof = await Prover(store).prove_facts(facts, facts.found, state, give_up=None, keep=False)
     if proof is None:
         raise _Replaced
     outcome = VerificationOutcome.MATCH if proof.code is None else VerificationOutcome.MISMATCH
     return dataclasses.replace(
         _result(progression_id, facts, outcome),
         code=None if proof.code is None else proof.code.value,
-        json_count=None if proof.text is None else proof.count,
+        json_count=None if proof.source is None else proof.count,
         items_count=facts.items,
-        json_digest=None if proof.text is None else proof.text.digest.hexdigest(),
-        items_digest=None if proof.text is None else proof.items.hexdigest(),
+        json_digest=None if proof.source is None else proof.source.hexdigest(),
+        items_digest=None if proof.source is None else proof.items.hexdigest(),
         first_difference=proof.first_difference,
     )
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import BackendBusyError, BlockedCode, HeldReason
-from lionstate.migration.admission import Judged, admit, block
+from lionstate.migration.admission import Finding, admit, block
 from lionstate.migration.backfill import copy_chunk, remove_deleted_chunk, remove_shadow_chunk
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, allowed_seconds, cut_chunk
 from lionstate.migration.control import Controls
@@ -20,7 +20,7 @@ from lionstate.migration.cutover import STICKY_HOLDS, Mark, cut_over, hold, note
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import Stage, StageOutcome, StepTally, StopReason
-from lionstate.migration.verification import Facts, Proof, judge, read_facts
+from lionstate.migration.verification import Proof, judged_of, time_comparison
 from lionstate.progression.phases import Phase, new_generation
 from lionstate.progression.storage_state import StorageState, get_state
 
@@ -176,10 +176,10 @@ class Worker:
         return self._common(stage, progression_id) or Turn.AGAIN
 
     async def _admit(self, progression_id: str, found: ParentValue, seen: StorageState | None) -> Stage:
-        verdict = await judge(found.value)
         generation = new_generation()
         before = None if seen is None else seen.generation
-        judged = Judged(progression_id, found.value, found.version, before, verdict)
+        judged = await judged_of(progression_id, found, before)
+        verdict = judged.verdict
         script = bound(admit, judged, generation=generation, actor=self._actor, now=time.time())
         stage: Stage = await self.stage("admit", progression_id, script)
         if stage.outcome is StageOutcome.ADMITTED:
@@ -261,29 +261,26 @@ class Worker:
             if found is None or state is None or state.generation != generation or state.phase is not Phase.DUAL:
                 return Turn.AGAIN
             self._memory.parses += 1
-            verdict = await judge(found.value)
+            judged = await judged_of(progression_id, found, generation)
+            verdict = judged.verdict
             code = verdict.code_for(self._store.dialect.capabilities.max_migratable_id_bytes)
             if code is None and verdict.count == state.next_ordinal:
                 self._memory.sources.keep(progression_id, generation, verdict.ids)
                 return verdict.ids
-            judged = Judged(progression_id, found.value, found.version, generation, verdict)
-            stage = await self._block(judged, code or BlockedCode.FOREIGN_WRITE, state, {"json_count": verdict.count})
+            code = code or BlockedCode.FOREIGN_WRITE
+            stage = await self._block(Finding(judged, code, state.next_ordinal, {"json_count": verdict.count}))
             if stage.outcome is not StageOutcome.TEXT_CHANGED:
                 return self._common(stage, progression_id) or Turn.AGAIN
             self.tally.text_retries += 1
         return self._left()
 
-    async def _block(self, judged: Judged, code: BlockedCode, state: StorageState, details: dict[str, Any]) -> Stage:
-        script = bound(
-            block,
-            judged,
-            code,
-            next_ordinal=state.next_ordinal,
-            details=details,
-            actor=self._actor,
-            now=time.time(),
-        )
-        stage: Stage = await self.stage("block", judged.progression_id, script)
+    async def _block(self, finding: Finding) -> Stage:
+        progression_id = finding.judged.progression_id
+        script = bound(block, finding, actor=self._actor, now=time.time())
+        stage: Stage = await self.stage("block", progression_id, script)
+        if stage.outcome is StageOutcome.UNPROVED:
+            # The rows that are remembered are not those that are there.
+            self._memory.prover.forget(progression_id)
         return stage
 
     async def _finish(self, state: StorageState) -> Turn | StopReason:
@@ -315,14 +312,17 @@ class Worker:
                 return Turn.LEAVE
             if stage.outcome is StageOutcome.MISSED:
                 return self._left()
-            if stage.outcome is not StageOutcome.TEXT_CHANGED:
+            if stage.outcome is StageOutcome.UNPROVED:
+                self.tally.lost_races += 1
+            elif stage.outcome is StageOutcome.TEXT_CHANGED:
+                self.tally.text_retries += 1
+            else:
                 return self._common(stage, pid) or Turn.LEAVE
-            self.tally.text_retries += 1
         return self._left()
 
     async def _conclude(self, state: StorageState, proof: Proof) -> Stage:
         if proof.code is not None:
-            return await self._block(proof.judged, proof.code, proof.state, proof.details)
+            return await self._block(proof.finding(proof.code))
         allowed = allowed_seconds(proof.count, self._controls.verify_seconds)
         estimate = await self._estimate(proof, allowed)
         stage = await self._cut_over(proof, estimate <= allowed)
@@ -335,13 +335,13 @@ class Worker:
             return await self._miss(proof, estimate, allowed)
         return stage
 
-    async def _cut_over(self, proof: Proof, may_read: bool) -> Stage:
+    async def _cut_over(self, proof: Proof, may_compare: bool) -> Stage:
         pid = proof.judged.progression_id
         script = bound(
             cut_over,
             proof,
             mark=self._memory.marks.get(pid),
-            may_read=may_read,
+            may_compare=may_compare,
             transactions=lambda: self._store.explicit_transactions,
             accept_foreign_writers=self._controls.accept_foreign_writers,
             actor=self._actor,
@@ -352,12 +352,12 @@ class Worker:
 
     async def _estimate(self, proof: Proof, allowed: float) -> float:
         """The least of up to three measurements of what a cutover would do under the lock: the rest is noise."""
-        estimate = proof.facts.read_seconds
-        for _ in range(_MEASUREMENTS - 1):
+        estimate = float("inf")
+        for _ in range(_MEASUREMENTS):
+            seconds: float = await self._store.read(bound(time_comparison, proof.judged))
+            estimate = min(estimate, seconds)
             if estimate <= allowed:
                 break
-            facts: Facts = await self._store.read(bound(read_facts, proof.judged.progression_id))
-            estimate = min(estimate, facts.read_seconds)
         return estimate
 
     async def _miss(self, proof: Proof, estimate: float, allowed: float) -> Stage:

@@ -11,12 +11,15 @@ from lionstate.operations import (
     control,
     conversation,
     definitions,
+    dispatches,
     evidence,
     invocations,
     progression,
+    scheduling,
     sessions,
     shows,
     status,
+    tasks,
     teams,
 )
 from lionstate.operations.table import FoldFunction, Operation
@@ -36,6 +39,9 @@ _ALL = (
     *control.TABLE,
     *blueprints.TABLE,
     *approvals.TABLE,
+    *scheduling.TABLE,
+    *tasks.TABLE,
+    *dispatches.TABLE,
 )
 
 OPERATIONS: Mapping[str, Operation] = {entry.name: entry for entry in _ALL}

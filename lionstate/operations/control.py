@@ -45,5 +45,6 @@ TABLE: tuple[Operation, ...] = (
     operation(run_tags.list_sessions_with_tags),
     operation(statistics.activity_stats),
     operation(statistics.spend_stats),
+    operation(statistics.store_stats),
     operation(statistics.spend_rollup),
 )

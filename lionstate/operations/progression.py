@@ -23,8 +23,15 @@ def _collection_size(params: Mapping[str, Any]) -> int:
     return _CALL_BYTES + (len(collection) * _ID_BYTES if isinstance(collection, Sized) else 0)
 
 
+def _append_size(params: Mapping[str, Any]) -> int:
+    message_id = params["message_id"]
+    return _CALL_BYTES + (len(message_id) if isinstance(message_id, Sized) else 0)
+
+
 TABLE: tuple[Operation, ...] = (
-    operation(append.append_to_progression, writes=True, keys=progression_key, fold=append.append_many),
+    operation(
+        append.append_to_progression, writes=True, keys=progression_key, fold=append.append_many, size=_append_size
+    ),
     operation(
         replace.create_progression,
         writes=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lionstate.operations.table import Operation, operation, touching
-from lionstate.records import session_lifecycle
+from lionstate.records import imported_sessions, session_lifecycle
 
 __all__ = ["TABLE"]
 
@@ -20,4 +20,6 @@ TABLE: tuple[Operation, ...] = (
         session_lifecycle.attach_session_invocation, writes=True, keys=touching("s:session_id", "i:invocation_id")
     ),
     operation(session_lifecycle.sessions_by_source_kind),
+    # It deletes what nothing else holds: nothing else may begin to.
+    operation(imported_sessions.delete_imported_session, writes=True, idempotent=False),
 )

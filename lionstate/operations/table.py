@@ -53,7 +53,9 @@ class Operation:
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None
     size: Callable[[Mapping[str, Any]], int]
     parameters: tuple[inspect.Parameter, ...] = field(default=())
-    _shape: tuple[tuple[str, ...], frozenset[str], bool] = field(default=((), frozenset(), True))
+    _shape: tuple[tuple[str, ...], frozenset[str], frozenset[str], bool] = field(
+        default=((), frozenset(), frozenset(), True)
+    )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Name the arguments of a call; defaults stay out, what a script takes as ``**changes`` stands beside them.
@@ -61,9 +63,11 @@ class Operation:
         Raises:
             InvalidInputError: Too many, unknown, doubled or missing arguments.
         """
-        names, required, closed = self._shape
+        names, known, required, closed = self._shape
         bound = dict(zip(names, args, strict=False))
-        extra = closed and not kwargs.keys() <= set(names)
+        if not kwargs and len(args) == len(names):
+            return bound
+        extra = closed and kwargs and not kwargs.keys() <= known
         if len(args) > len(names) or extra or not bound.keys().isdisjoint(kwargs):
             raise InvalidInputError(f"{self.name} does not take these arguments")
         bound.update(kwargs)
@@ -72,11 +76,14 @@ class Operation:
         return bound
 
 
-def _shape(parameters: tuple[inspect.Parameter, ...]) -> tuple[tuple[str, ...], frozenset[str], bool]:
-    """The names that a call may give, those that it must give, and whether it may give no others."""
+def _shape(
+    parameters: tuple[inspect.Parameter, ...],
+) -> tuple[tuple[str, ...], frozenset[str], frozenset[str], bool]:
+    """The names that a call may give in order and as a set, those that it must give, whether it may give no others."""
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     required = frozenset(parameter.name for parameter in named if parameter.default is parameter.empty)
-    return tuple(parameter.name for parameter in named), required, len(named) == len(parameters)
+    names = tuple(parameter.name for parameter in named)
+    return names, frozenset(names), required, len(named) == len(parameters)
 
 
 def everything(_params: Mapping[str, Any]) -> frozenset[str] | None:

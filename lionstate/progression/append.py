@@ -23,10 +23,16 @@ from lionstate.progression.collection import ParsedCollection, append_text, chec
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues, Unreadable
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target
 from lionstate.progression.sightings import note_sighting, was_written_by_others
-from lionstate.progression.storage_state import StorageState, lock_many, record_orphans, update_state
+from lionstate.progression.storage_state import (
+    AppendState,
+    StorageState,
+    lock_for_append,
+    record_orphans,
+    update_state,
+)
 from lionstate.schema.conversation import progressions
 
-__all__ = ["Appender", "append_many", "append_to_progression"]
+__all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
 
 _SET_COLLECTION = Statement(
     update(progressions).where(progressions.c.id == bindparam("pid")).values(collection=bindparam("text"))
@@ -55,7 +61,7 @@ class _Fact:
     """What is known of one progression under its lock, and what the batch will append to it."""
 
     target: AppendTarget
-    state: StorageState | None
+    state: AppendState | StorageState | None
     was_written_by_others: bool = False
     parsed: ParsedCollection | Unreadable | NeedsParse | None = None
     accepted: dict[str, None] = field(default_factory=dict)
@@ -72,8 +78,7 @@ class _Fact:
 class Appender:
     """Decides and writes the appends of one batch.
 
-    Use: make it with every pair that the batch may append, call ``obstacle`` for all pairs of a call and, when none
-    has one, ``accept`` them; at the end ``write`` once.
+    Use: make it with every pair that the batch may append, ``offer`` the pairs of each call, at the end ``write``.
 
     Contract: ADR-0117 D2; design §2.2, decisions 9, 11, 12, 16.
     """
@@ -89,47 +94,53 @@ class Appender:
         self._conn = conn
         self._values = parsed
         self._dialect = dialect_of(conn)
-        self._facts: dict[str, _Fact] = {}
         ids = sorted({progression for progression, _ in pairs})
-        for progression, locked in lock_many(conn, ids).items():
-            self._facts[progression] = _fact(locked.state, was_written_by_others(locked))
-        stateless = [progression for progression, fact in self._facts.items() if fact.state is None]
-        for progression, orphaned in record_orphans(conn, stateless).items():
-            self._facts[progression] = _fact(orphaned)
-        self._read_json(ids)
-        seek = {pair for pair in pairs if (fact := self._facts.get(pair[0])) and fact.target is AppendTarget.ITEMS}
+        facts = self._facts = {
+            pid: _fact(locked.state, was_written_by_others(locked))
+            for pid, locked in lock_for_append(conn, ids).items()
+        }
+        stateless = [progression for progression, fact in facts.items() if fact.state is None]
+        if stateless:
+            for progression, orphaned in record_orphans(conn, stateless).items():
+                facts[progression] = _fact(orphaned)
+        wanted = [pid for pid in ids if (fact := facts.get(pid)) and (fact.in_json or _doubts_items(fact))]
+        if wanted:
+            self._read_json(wanted)
+        in_rows = {progression for progression, fact in facts.items() if fact.target is AppendTarget.ITEMS}
+        seek = {pair for pair in pairs if pair[0] in in_rows}
         self._members = self._dialect.existing_items(conn, sorted(seek)) if seek else set()
 
-    def _read_json(self, ids: Sequence[str]) -> None:
-        wanted = [pid for pid in ids if (fact := self._facts.get(pid)) and (fact.in_json or _doubts_items(fact))]
+    def _read_json(self, wanted: Sequence[str]) -> None:
         for progression, text in _read_collections(self._conn, wanted).items():
             found = self._values.get(progression, text)
             self._facts[progression].parsed = found if found is not None else NeedsParse(progression, text)
 
-    def obstacle(self, progression: str, message_id: str) -> StateError | NeedsParse | None:
-        """What forbids this append now; None when it may be accepted (a no-op included)."""
-        fact = self._facts.get(progression)
-        if fact is None or fact.target is AppendTarget.NOOP:
-            return None
-        if fact.target is AppendTarget.REFUSED:
-            reason = fact.state.blocked_reason if fact.state is not None else None
-            return ProgressionBlockedError(reason=reason)
-        if isinstance(fact.parsed, NeedsParse):
-            return fact.parsed
-        if isinstance(fact.parsed, Unreadable):
-            if fact.state is not None and fact.target is AppendTarget.ITEMS:
-                # The frozen JSON is what vouches for the prefix while its items are in doubt.
-                return ProgressionBlockedError(reason=fact.state.blocked_reason)
-            return MalformedCollectionError(reason=fact.parsed.reason)
-        if not self._is_member(fact, progression, message_id):
-            try:
-                check_new_id(message_id)
-            except StateError as error:
-                return error
+    def offer(self, pairs: Sequence[tuple[str, str]]) -> StateError | NeedsParse | None:
+        """Append all pairs of a call, or none of them; what forbids it, None when nothing does.
+
+        An id that is there already and a missing progression are no obstacle and add nothing.
+        """
+        new: list[tuple[_Fact, str]] = []
+        for pair in pairs:
+            fact = self._facts.get(pair[0])
+            if fact is None or fact.target is AppendTarget.NOOP:
+                continue
+            obstacle = _obstacle_of(fact)
+            if obstacle is not None:
+                return obstacle
+            if not self._is_member(fact, pair):
+                try:
+                    check_new_id(pair[1])
+                except StateError as error:
+                    return error
+                new.append((fact, pair[1]))
+        for fact, message_id in new:
+            fact.accepted[message_id] = None
         return None
 
-    def _is_member(self, fact: _Fact, progression: str, message_id: str) -> bool:
-        if message_id in fact.accepted or (progression, message_id) in self._members:
+    def _is_member(self, fact: _Fact, pair: tuple[str, str]) -> bool:
+        message_id = pair[1]
+        if pair in self._members or message_id in fact.accepted:
             return True
         if not isinstance(fact.parsed, ParsedCollection):
             return False
@@ -137,15 +148,7 @@ class Appender:
             return fact.parsed.contains_within(message_id, fact.state.frozen_count or 0)
         return fact.parsed.contains(message_id)
 
-    def accept(self, progression: str, message_id: str) -> None:
-        """Append at the end unless the id is there already or the progression is missing."""
-        fact = self._facts.get(progression)
-        if fact is None or fact.target is AppendTarget.NOOP:
-            return
-        if not self._is_member(fact, progression, message_id):
-            fact.accepted[message_id] = None
-
-    def write(self) -> Callable[[], None]:
+    def write(self) -> list[Callable[[], None]]:
         """Write what was accepted; what is returned is applied in memory after COMMIT.
 
         Cost: one UPDATE per JSON or dual progression; one insert of all items; one UPDATE of all allocators.
@@ -172,12 +175,7 @@ class Appender:
                 effects.append(functools.partial(self._values.observer.blocked_append, authority))
         self._dialect.insert_items(self._conn, items)
         self._dialect.advance_states(self._conn, following, now)
-
-        def apply() -> None:
-            for effect in effects:
-                effect()
-
-        return apply
+        return effects
 
     def _write_json(self, progression: str, fact: _Fact, ids: list[str]) -> Callable[[], None]:
         parsed = fact.parsed
@@ -210,11 +208,26 @@ class Appender:
         return True
 
 
-def _fact(state: StorageState | None, was_written_by_others: bool = False) -> _Fact:
+def _fact(state: AppendState | StorageState | None, was_written_by_others: bool = False) -> _Fact:
     if state is None:
-        return _Fact(append_target(None, None, reason=None), None)
-    target = append_target(state.phase, state.authority, reason=state.blocked_reason)
-    return _Fact(target, state, was_written_by_others)
+        return _Fact(append_target(None, None, None), None)
+    return _Fact(append_target(state.phase, state.authority, state.blocked_reason), state, was_written_by_others)
+
+
+def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:
+    """What forbids every append to this progression now."""
+    reason = fact.state.blocked_reason if fact.state is not None else None
+    if fact.target is AppendTarget.REFUSED:
+        return ProgressionBlockedError(reason=reason)
+    parsed = fact.parsed
+    if parsed is None or isinstance(parsed, ParsedCollection):
+        return None
+    if isinstance(parsed, NeedsParse):
+        return parsed
+    if fact.target is AppendTarget.ITEMS:
+        # The frozen JSON is what vouches for the prefix while its items are in doubt.
+        return ProgressionBlockedError(reason=reason)
+    return MalformedCollectionError(reason=parsed.reason)
 
 
 def _doubts_items(fact: _Fact) -> bool:
@@ -234,24 +247,29 @@ def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: Pa
     appender = Appender(conn, pairs, parsed)
     results: list[Any] = []
     waiting: set[str] = set()
-    for progression, message_id in pairs:
-        if progression in waiting:
+    for pair in pairs:
+        if pair[0] in waiting:
             results.append(Later())
             continue
-        obstacle = appender.obstacle(progression, message_id)
+        obstacle = appender.offer((pair,))
         if isinstance(obstacle, NeedsParse):
-            waiting.add(progression)
+            waiting.add(pair[0])
             results.append(obstacle)
-        elif obstacle is not None:
-            results.append(Refused(obstacle))
         else:
-            appender.accept(progression, message_id)
-            results.append(None)
-    effects = appender.write()
-    for position, result in enumerate(results):
-        if result is None:
-            results[position] = Reply(None, effects)
-            break
+            results.append(None if obstacle is None else Refused(obstacle))
+    return with_effects(results, appender.write())
+
+
+def with_effects(results: list[Any], effects: Sequence[Callable[[], None]]) -> list[Any]:
+    """Let the first accepted call, whose result is None, carry what is applied in memory after COMMIT."""
+    if not effects:
+        return results
+
+    def apply() -> None:
+        for effect in effects:
+            effect()
+
+    results[results.index(None)] = Reply(None, apply)
     return results
 
 

@@ -17,13 +17,14 @@ from lionstate.progression.digest import digest_of
 from lionstate.progression.strict import strict_verdict
 
 __all__ = [
+    "MAX_ELEMENT_CHARS",
     "MAX_NEW_ID_BYTES",
-    "MAX_TAIL_IDS",
+    "SEPARATOR",
     "ParsedCollection",
     "PreparedCollection",
     "append_text",
-    "appended_tail",
     "check_new_id",
+    "closing_bracket",
     "element",
     "encode",
     "is_valid_new_id",
@@ -33,12 +34,11 @@ __all__ = [
 ]
 
 MAX_NEW_ID_BYTES = 1_024
-MAX_TAIL_IDS = 1_000
 
 _WHITESPACE = " \t\n\r"
-_SEPARATOR = ", "
+SEPARATOR = ", "
 # An id of the greatest length, every byte of it escaped as \uXXXX, its quotes and its separator.
-_MAX_ELEMENT_CHARS = 6 * MAX_NEW_ID_BYTES + 2 + len(_SEPARATOR)
+MAX_ELEMENT_CHARS = 6 * MAX_NEW_ID_BYTES + 2 + len(SEPARATOR)
 
 
 def _unreadable(value: object) -> MalformedCollectionError:
@@ -83,7 +83,7 @@ def element(message_id: str) -> str:
     return json.dumps(message_id)
 
 
-def _closing_bracket(text: str) -> tuple[int, bool]:
+def closing_bracket(text: str) -> tuple[int, bool]:
     """Find where the array ends: the index of its closing bracket (-1 if none), and whether it is empty."""
     last = len(text.rstrip(_WHITESPACE)) - 1
     if last < 1 or text[last] != "]":
@@ -111,42 +111,10 @@ def append_text(text: str, message_id: str) -> str:
     Contract: ADR-0117 D2; decisions 7 and 15.
     """
     check_new_id(message_id)
-    end, is_empty = _closing_bracket(text)
+    end, is_empty = closing_bracket(text)
     if end < 0:
         raise _unreadable(text)
-    return f"{text[:end]}{'' if is_empty else _SEPARATOR}{element(message_id)}{text[end:]}"
-
-
-def appended_tail(old_text: str, new_text: str) -> list[str] | None:
-    """Tell which ids own appends have added since a text was read; None if anything else happened to it.
-
-    Args:
-        old_text: A text that was proved readable.
-        new_text: What the column holds now.
-    Returns:
-        [] for equal texts; the ids, at most 1,000, when the new text is exactly what `append_text` makes of
-        the old one; else None, which says nothing about the values: the texts may still mean the same.
-
-    Cost: one comparison of memory, under 2 ms for 4 MB, and the parse of the tail.
-    Contract: decision 7 ("or that text with own appends at its end, at most 1,000").
-    """
-    if old_text == new_text:
-        return []
-    end, is_empty = _closing_bracket(old_text)
-    grown = len(new_text) - len(old_text)
-    if end < 0 or not 0 < grown <= MAX_TAIL_IDS * _MAX_ELEMENT_CHARS:
-        return None
-    if not (new_text.endswith(old_text[end:]) and new_text.startswith(old_text[:end])):
-        return None
-    tail = new_text[end : end + grown]
-    if not is_empty:
-        if not tail.startswith(_SEPARATOR):
-            return None
-        tail = tail[len(_SEPARATOR) :]
-    ids = strict_verdict(f"[{tail}]").ids
-    # Only the spelling of `append_text` is an own append.
-    is_own = 0 < len(ids) <= MAX_TAIL_IDS and all(map(is_valid_new_id, ids)) and encode(ids) == f"[{tail}]"
-    return ids if is_own else None
+    return f"{text[:end]}{'' if is_empty else SEPARATOR}{element(message_id)}{text[end:]}"
 
 
 def _fault_of(message_id: object) -> str | None:

@@ -5,6 +5,7 @@ Pure: the state row, both compat switches and the data are read by the caller, f
 
 from __future__ import annotations
 
+import functools
 import secrets
 from enum import StrEnum
 
@@ -108,12 +109,8 @@ def read_source(
             return ReadSource.CLOSED
 
 
-def append_target(
-    phase: Phase | None,
-    authority: Authority | None,
-    *,
-    reason: BlockedCode | str | None,
-) -> AppendTarget:
+@functools.cache
+def append_target(phase: Phase | None, authority: Authority | None, reason: BlockedCode | str | None) -> AppendTarget:
     """Choose what an append writes; arguments as for `read_source`.
 
     The compat switch does not move an append. While a block forces it, though, the caller also tests membership in

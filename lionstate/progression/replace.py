@@ -26,12 +26,17 @@ from lionstate.progression.storage_state import (
 from lionstate.schema import normalized_default
 from lionstate.schema.conversation import progressions
 
-__all__ = ["create_progression", "prepare_collection", "refuse_tombstones", "set_progression"]
+__all__ = ["create_progression", "prepare_collection", "refuse_tombstones", "set_progression", "write_collection"]
 
 _SET_COLLECTION = Statement(
     update(progressions).where(progressions.c.id == bindparam("pid")).values(collection=bindparam("text"))
 )
 _INSERT_FOR: dict[str, Any] = {}
+
+
+def write_collection(conn: Connection, /, progression_id: str, text: str) -> None:
+    """Write the JSON value of a progression that the caller has locked; in ``items`` only while it is ``replacing``."""
+    _SET_COLLECTION.run(conn, {"pid": progression_id, "text": text})
 
 
 def prepare_collection(params: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +169,7 @@ def set_progression(conn: Connection, /, progression_id: str, collection: Sequen
         return
     state = locked.state or record_orphans(conn, [progression_id]).get(progression_id)
     if state is None:
-        _SET_COLLECTION.run(conn, {"pid": progression_id, "text": prepared.text})
+        write_collection(conn, progression_id, prepared.text)
     elif not state.is_tombstone:
         if was_written_by_others(locked):
             note_sighting(conn, progression_id, now=time.time())
@@ -173,7 +178,7 @@ def set_progression(conn: Connection, /, progression_id: str, collection: Sequen
 
 def _replace(conn: Connection, state: StorageState, prepared: PreparedCollection) -> None:
     progression_id, now = state.progression_id, time.time()
-    target = append_target(state.phase, state.authority, reason=state.blocked_reason)
+    target = append_target(state.phase, state.authority, state.blocked_reason)
     if target is AppendTarget.REFUSED and state.phase is not Phase.BLOCKED:
         raise ProgressionBlockedError("phase and authority of the state row contradict each other")
     in_items = target in (AppendTarget.ITEMS, AppendTarget.REFUSED)
@@ -181,7 +186,7 @@ def _replace(conn: Connection, state: StorageState, prepared: PreparedCollection
         ensure_fence(conn)
         # The fence lets this transaction, and no other, change the value.
         update_state(conn, progression_id, {"replacing": 1})
-    _SET_COLLECTION.run(conn, {"pid": progression_id, "text": prepared.text})
+    write_collection(conn, progression_id, prepared.text)
     items.delete_items(conn, progression_id)
     if in_items or target is AppendTarget.DUAL:
         items.insert_all(conn, progression_id, prepared.ids)

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
-from lionstate.dialects import dialect_of
-from lionstate.dialects.statement import compiled_once
+from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects.statement import Row, compiled_once
 from lionstate.errors import BlockedCode
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_storage_state as table
 
 __all__ = [
+    "AppendState",
     "Locked",
+    "LockedForAppend",
     "StorageState",
     "get_many",
     "get_state",
     "insert_state",
+    "lock_for_append",
     "lock_many",
     "record_orphans",
     "update_state",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class StorageState:
+class StorageState(NamedTuple):
     """One state row; the fields are its columns."""
 
     progression_id: str
@@ -60,50 +61,81 @@ class StorageState:
         return self.phase is Phase.BLOCKED and self.blocked_reason == BlockedCode.DELETING
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
+class AppendState(NamedTuple):
+    """What an append needs of a state row: the others are not read for it."""
+
+    progression_id: str
+    phase: Phase
+    authority: Authority
+    next_ordinal: int
+    frozen_count: int | None
+    blocked_reason: str | None
+    compat_read: bool
+    last_xact: int | None
+
+
+class LockedForAppend(NamedTuple):
+    """As ``Locked``, with what an append needs of the state row."""
+
+    version: int | None
+    state: AppendState | None
+
+
+class Locked(NamedTuple):
     """A locked progression: its parent row exists; ``state`` is None when it has no state row."""
 
     version: int | None
     state: StorageState | None
 
 
-_NAMES = tuple(StorageState.__dataclass_fields__)
-_STATES_FOR: dict[str, Any] = {}
+S = TypeVar("S", StorageState, AppendState)
+_PHASES = {phase.value: phase for phase in Phase}
+_AUTHORITIES = {authority.value: authority for authority in Authority}
 
 
-def _states_query(conn: Connection) -> Any:
-    """The query of state rows by a set of ids, one object per dialect so that it is compiled once."""
-    name = conn.dialect.name
-    if name not in _STATES_FOR:
-        columns = [table.c[column] for column in _NAMES]
-        _STATES_FOR[name] = select(*columns).where(dialect_of(conn).among(table.c.progression_id, "ids"))
-    return _STATES_FOR[name]
+class _Form(Generic[S]):
+    """The queries of one form of the state row, one object per dialect so that each is compiled once."""
 
-
-_FLAGS = (_NAMES.index("compat_read"), _NAMES.index("shadow_rows"))
-
-
-_BOTH_FOR: dict[str, Any] = {}
-
-
-def _both_query(conn: Connection) -> Any:
-    """The query of parents and state rows in one, for where the transaction itself is the lock."""
-    name = conn.dialect.name
-    if name not in _BOTH_FOR:
-        columns = [table.c[column] for column in _NAMES]
+    def __init__(self, make: Callable[[Iterable[Any]], S], names: tuple[str, ...]) -> None:
+        self._make: Callable[[Iterable[Any]], S] = make
+        self._flags = tuple(place for place, name in enumerate(names) if name in ("compat_read", "shadow_rows"))
+        columns = [table.c[name] for name in names]
+        self._states = select(*columns)
         joined = progressions.outerjoin(table, table.c.progression_id == progressions.c.id)
-        among = dialect_of(conn).among(progressions.c.id, "ids")
-        _BOTH_FOR[name] = select(progressions.c.id, *columns).select_from(joined).where(among)
-    return _BOTH_FOR[name]
+        # Parents and state rows in one, for where the transaction itself is the lock.
+        self._both = select(progressions.c.id, *columns).select_from(joined)
+        # Nearly every call is on one progression, and a set costs more than the rows.
+        self._both_of_one = Statement(self._both.where(progressions.c.id == bindparam("pid")))
+        self._states_for: dict[str, Any] = {}
+        self._both_for: dict[str, Any] = {}
+
+    def states_query(self, conn: Connection) -> Any:
+        """State rows by a set of ids (bind ``ids``)."""
+        name = conn.dialect.name
+        if name not in self._states_for:
+            self._states_for[name] = self._states.where(dialect_of(conn).among(table.c.progression_id, "ids"))
+        return self._states_for[name]
+
+    def both(self, conn: Connection, ids: Sequence[str]) -> list[Row]:
+        """Ids of parents, each before the columns of its state row, which are all None without one."""
+        if len(ids) == 1:
+            return self._both_of_one.rows(conn, {"pid": ids[0]})
+        dialect, name = dialect_of(conn), conn.dialect.name
+        if name not in self._both_for:
+            self._both_for[name] = self._both.where(dialect.among(progressions.c.id, "ids"))
+        return compiled_once(self._both_for[name]).rows(conn, {"ids": dialect.bind_ids(ids)})
+
+    def of(self, row: Sequence[Any]) -> S:
+        """One row of ``states_query``."""
+        values = list(row)
+        values[1], values[2] = _PHASES[values[1]], _AUTHORITIES[values[2]]
+        for place in self._flags:
+            values[place] = bool(values[place])
+        return self._make(values)
 
 
-def _state(row: Sequence[Any]) -> StorageState:
-    values = list(row)
-    values[1], values[2] = Phase(values[1]), Authority(values[2])
-    for position in _FLAGS:
-        values[position] = bool(values[position])
-    return StorageState(*values)
+_WHOLE = _Form(StorageState._make, StorageState._fields)
+_FOR_APPEND = _Form(AppendState._make, AppendState._fields)
 
 
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
@@ -112,23 +144,32 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     Cost: two statements; one on SQLite, where the transaction is the lock.
     Contract: ADR-0117 D2; design decision 10.
     """
+    return {pid: Locked(version, state) for pid, version, state in _lock(conn, ids, _WHOLE)}
+
+
+def lock_for_append(conn: Connection, /, ids: Sequence[str]) -> dict[str, LockedForAppend]:
+    """``lock_many`` for appends, which reads what they need."""
+    return {pid: LockedForAppend(version, state) for pid, version, state in _lock(conn, ids, _FOR_APPEND)}
+
+
+def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:
     dialect = dialect_of(conn)
-    wanted = sorted(set(ids))
+    wanted = ids if len(ids) == 1 else sorted(set(ids))
     if not dialect.capabilities.concurrent_writers:
-        rows = compiled_once(_both_query(conn)).rows(conn, {"ids": dialect.bind_ids(wanted)})
-        return {row[0]: Locked(None, None if row[1] is None else _state(row[1:])) for row in rows}
+        rows = form.both(conn, wanted)
+        return [(row[0], None, None if row[1] is None else form.of(row[1:])) for row in rows]
     parents = dialect.lock_progressions(conn, wanted)
     if not parents:
-        return {}
-    found = dialect.lock_states(conn, _states_query(conn), list(parents))
-    states = {state.progression_id: state for state in map(_state, found)}
-    return {pid: Locked(parent.version, states.get(pid)) for pid, parent in parents.items()}
+        return []
+    found = dialect.lock_states(conn, form.states_query(conn), list(parents))
+    states = {state.progression_id: state for state in map(form.of, found)}
+    return [(pid, parent.version, states.get(pid)) for pid, parent in parents.items()]
 
 
 def get_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, StorageState]:
     """Read state rows without locks, for readers."""
-    rows = compiled_once(_states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(list(ids))})
-    return {state.progression_id: state for state in map(_state, rows)}
+    rows = compiled_once(_WHOLE.states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(list(ids))})
+    return {state.progression_id: state for state in map(_WHOLE.of, rows)}
 
 
 def get_state(conn: Connection, /, progression_id: str) -> StorageState | None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
 from lionstate.engine import Unit
-from lionstate.queue.plan import plan, units_of
+from lionstate.queue.plan import arranged
 from lionstate.queue.ticket import Ticket
 
 __all__ = ["Probe", "QueuedBatch"]
@@ -24,11 +24,12 @@ class QueuedBatch:
         """Keep the tickets; ``claim`` picks the living ones, once."""
         self._dialect = dialect
         self._claim = claim
-        self._units: list[Unit] | None = None
+        self._units: Sequence[Unit] | None = None
         self.tickets = tickets
         self.lane = tickets[0].kind.value
-        self.taken: list[Ticket] = []
+        self.taken: Sequence[Ticket] = ()
         self.began_at = 0.0
+        self.beside = 1
 
     def wanted(self) -> bool:
         """Whether any caller still waits; asked on the writer's thread."""
@@ -39,9 +40,7 @@ class QueuedBatch:
         """Claim what is alive and plan it; a second call returns the same."""
         if self._units is None:
             self.began_at = time.monotonic()
-            runs = plan(self._claim(self.tickets, self.began_at))
-            self.taken = [ticket for run in runs for ticket in run.tickets]
-            self._units = units_of(runs)
+            self.taken, self._units = arranged(self._claim(self.tickets, self.began_at))
         return self._units
 
     def lock(self, conn: Connection) -> None:

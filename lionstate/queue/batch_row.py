@@ -32,7 +32,7 @@ class BatchRow:
         return self._number
 
     def _write(self, conn: Connection) -> None:
-        self._upsert.run(conn, {"writer": self.name, "batch": self._number, "updated_at": time.time()})
+        self._upsert.each(conn, ((self.name, self._number, time.time()),))
 
     def last(self, conn: Connection) -> int:
         """The number in the store."""

@@ -20,11 +20,14 @@ class HoldModel:
     A transaction costs something by itself (BEGIN, COMMIT, an fsync). Charged to the calls, that cost would shrink
     batches exactly when commits are slow and sharing one is worth most. So it is learned apart, as the lower envelope
     of what batches took, and calls are charged what they add.
+
+    Attributes:
+        fixed: Seconds of a transaction by itself.
     """
 
     def __init__(self) -> None:
         """Know nothing."""
-        self._fixed = _MOST_FIXED_AT_FIRST
+        self.fixed = _MOST_FIXED_AT_FIRST
         self._calls: dict[str, float] = {}
 
     def of(self, name: str) -> float:
@@ -36,10 +39,10 @@ class HoldModel:
         return sum(self._calls.values()) / len(self._calls) if self._calls else _FIRST_SECONDS
 
     def learn(self, names: Iterable[str], count: int, seconds: float) -> None:
-        """Take note of a batch of ``count`` calls that took ``seconds``."""
-        fixed = min(self._fixed * _RISE, seconds)
-        self._fixed = fixed
+        """Take note of a batch of ``count`` calls, of operations of these distinct names, that took ``seconds``."""
+        fixed = min(self.fixed * _RISE, seconds)
+        self.fixed = fixed
         each = (seconds - fixed) / count
-        for name in set(names):
+        for name in names:
             before = self._calls.get(name, each)
             self._calls[name] = _KEEP * before + (1 - _KEEP) * each

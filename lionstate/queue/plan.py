@@ -13,7 +13,7 @@ from lionstate.errors import BackendError
 from lionstate.progression.parsed import Later, NeedsParse
 from lionstate.queue.ticket import Fold, Ticket
 
-__all__ = ["LeftBehind", "Run", "plan", "units_of"]
+__all__ = ["LeftBehind", "Run", "arranged", "plan", "units_of"]
 
 
 @dataclass(slots=True)
@@ -54,6 +54,15 @@ def plan(tickets: Sequence[Ticket]) -> list[Run]:
         runs[position].tickets.append(ticket)
         runs[position].keys |= ticket.keys
     return runs
+
+
+def arranged(tickets: Sequence[Ticket]) -> tuple[Sequence[Ticket], Sequence[Unit]]:
+    """Tickets in the order in which a batch runs them, and the engine's form of it."""
+    if len(tickets) == 1:
+        (ticket,) = tickets
+        return tickets, (Unit((ticket.call,), locks_first=ticket.fold is None and len(ticket.progressions) > 1),)
+    runs = plan(tickets)
+    return [ticket for run in runs for ticket in run.tickets], units_of(runs)
 
 
 class LeftBehind:
@@ -101,7 +110,13 @@ def _unit_of(run: Run, left: LeftBehind, *, is_first: bool) -> Unit:
     def together(conn: Connection) -> list[Any]:
         if is_first:
             left.clear()
-        going = [ticket for ticket in tickets if not left.stops(ticket)]
+        going = []
+        for ticket in tickets:
+            if left.stops(ticket):
+                # At once: a later call of this very fold may share another key with it.
+                left.note(ticket, Later())
+            else:
+                going.append(ticket)
         values = fold(conn, [ticket.params for ticket in going]) if going else ()
         if len(values) != len(going):
             raise BackendError(f"a fold of {len(going)} calls returned {len(values)} values")

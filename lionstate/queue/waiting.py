@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
@@ -16,6 +16,10 @@ _SCAN_FACTOR = 4
 class WaitingRoom:
     """Keeps order per key: a ticket leaves only when no running and no earlier waiting one has a key of it.
 
+    Attributes:
+        depth: Tickets that wait.
+        size_bytes: Sum of their estimated sizes.
+
     Contract: design §2.2.
     """
 
@@ -24,14 +28,10 @@ class WaitingRoom:
         self._limits = limits
         self._waiting: dict[TicketClass, deque[Ticket]] = {kind: deque() for kind in TicketClass}
         # A count per key: tickets of one batch may share a key and land at different times.
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight: dict[str, int] = {}
         self._everything_in_flight = 0
         self.size_bytes = 0
-
-    @property
-    def depth(self) -> int:
-        """Tickets that wait."""
-        return sum(len(waiting) for waiting in self._waiting.values())
+        self.depth = 0
 
     def oldest_age_seconds(self) -> float:
         """Age of the ticket that has waited longest; 0 when none waits."""
@@ -48,12 +48,14 @@ class WaitingRoom:
         for ticket in tickets:
             self._waiting[ticket.kind].append(ticket)
             self.size_bytes += ticket.size_bytes
+        self.depth += len(tickets)
 
     def enter_in_front(self, tickets: Sequence[Ticket]) -> None:
         """Put tickets back, before everything that waits, in their order."""
         for ticket in reversed(tickets):
             self._waiting[ticket.kind].appendleft(ticket)
             self.size_bytes += ticket.size_bytes
+        self.depth += len(tickets)
 
     def leave(self, unwanted: Callable[[Ticket], bool]) -> list[Ticket]:
         """Take out the waiting tickets that are no longer wanted."""
@@ -66,6 +68,7 @@ class WaitingRoom:
                 waiting.clear()
                 waiting.extend(kept)
         self.size_bytes -= sum(ticket.size_bytes for ticket in gone)
+        self.depth -= len(gone)
         return gone
 
     def fly(self, tickets: Iterable[Ticket]) -> None:
@@ -74,7 +77,8 @@ class WaitingRoom:
             if ticket.keys is None:
                 self._everything_in_flight += 1
             else:
-                self._in_flight.update(ticket.keys)
+                for key in ticket.keys:
+                    self._in_flight[key] = self._in_flight.get(key, 0) + 1
 
     def land(self, tickets: Iterable[Ticket]) -> None:
         """Give the keys of tickets back."""
@@ -83,8 +87,9 @@ class WaitingRoom:
                 self._everything_in_flight -= 1
                 continue
             for key in ticket.keys:
-                if self._in_flight[key] > 1:
-                    self._in_flight[key] -= 1
+                left = self._in_flight[key] - 1
+                if left:
+                    self._in_flight[key] = left
                 else:
                     del self._in_flight[key]
 
@@ -113,11 +118,13 @@ class WaitingRoom:
                 behind |= ticket.keys
                 continue
             picked.append(ticket)
-            size, hold = size + ticket.size_bytes, hold + hold_of(ticket)
+            size += ticket.size_bytes
+            hold += hold_of(ticket)
             if ticket.alone:
                 break
         waiting.extendleft(reversed(skipped))
-        self.size_bytes -= sum(ticket.size_bytes for ticket in picked)
+        self.size_bytes -= size
+        self.depth -= len(picked)
         return picked
 
     def _stands_behind(self, ticket: Ticket, behind: set[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import threading
@@ -22,6 +23,7 @@ from lionstate.errors import (
 )
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.queue.batch import Probe, QueuedBatch
+from lionstate.queue.ending import observe_batch, safely
 from lionstate.queue.holds import HoldModel
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.waiting import WaitingRoom
@@ -45,10 +47,11 @@ class WriteQueue:
     def __init__(self, writer: Writer, limits: QueueLimits, observer: Observer, parsed: ParsedValues) -> None:
         """Serve ``writer``; ``parsed`` is kept in step with what commits."""
         self.writer = writer
-        self.limits = limits
+        # Where writers run side by side, a hold stands in nobody's way but on the same rows.
+        self.limits = dataclasses.replace(limits, max_hold_seconds=limits.max_hold_seconds * writer.lanes)
         self._observer = observer
         self._parsed = parsed
-        self._room = WaitingRoom(limits)
+        self._room = WaitingRoom(self.limits)
         self._free_lanes = writer.lanes
         self._claims = threading.Lock()
         self._holds = HoldModel()
@@ -56,6 +59,7 @@ class WriteQueue:
         self._since_maintenance = 0
         self._last_was_maintenance = False
         self._sweeping: asyncio.TimerHandle | None = None
+        self._joining: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._active: set[QueuedBatch] = set()
         self._closed = False
@@ -94,11 +98,12 @@ class WriteQueue:
         self._pump()
 
     def _has_room(self, tickets: Sequence[Ticket]) -> bool:
-        size, limits = sum(ticket.size_bytes for ticket in tickets), self.limits
-        if not self.depth:
+        limits, depth, count = self.limits, self._room.depth, len(tickets)
+        if count == 1 and not depth:
             # One ticket that is larger than the bound must be able to run at all.
-            return len(tickets) <= limits.max_operations and (len(tickets) == 1 or size <= limits.max_bytes)
-        return self.depth + len(tickets) <= limits.max_operations and self.size_bytes + size <= limits.max_bytes
+            return limits.max_operations > 0
+        size = self._room.size_bytes + sum(ticket.size_bytes for ticket in tickets)
+        return depth + count <= limits.max_operations and size <= limits.max_bytes
 
     @property
     def depth(self) -> int:
@@ -118,26 +123,47 @@ class WriteQueue:
         return self._holds.of(ticket.name)
 
     def _pump(self) -> None:
-        while not self._gathering and self._free_lanes and (tickets := self._next_batch()):
+        while not self._gathering and self._another_lane_pays() and (tickets := self._next_batch()):
             self._free_lanes -= 1
             self._room.fly(tickets)
             batch = QueuedBatch(self.writer.dialect, self.claim, tickets)
             self._active.add(batch)
+            batch.beside = len(self._active)
+            ended = functools.partial(self._ended, batch)
             try:
-                started = self.writer.start(batch)
+                self.writer.start(batch, ended)
             except StateError as error:
-                started = asyncio.get_running_loop().create_future()
                 batch.take()
-                started.set_result([NotWritten(error)] * len(batch.taken))
-            started.add_done_callback(functools.partial(self._ended, batch))
-        self._observe_depth()
+                outcomes = [NotWritten(error)] * len(batch.taken)
+                asyncio.get_running_loop().call_soon(ended, outcomes, None)
 
-    def _observe_depth(self) -> None:
-        self._observer.queue_depth(self.depth, self.size_bytes, self.oldest_age_seconds())
+    def _another_lane_pays(self) -> bool:
+        """Whether a batch may start now.
+
+        Beside running ones only when as much waits as flies, or has waited for longer than two transactions take: a
+        few calls that start at once end at once as well and never join the others again, and many small transactions
+        were seen to do a third of what one large one does.
+        """
+        if not self._free_lanes or not self._room.depth:
+            return False
+        if not self._active or self._room.depth >= sum(len(batch.tickets) for batch in self._active):
+            return True
+        wait = min(2 * self._holds.fixed, _SWEEP_SECONDS) - self._room.oldest_age_seconds()
+        if wait <= 0 or self._room.head(TicketClass.MAINTENANCE) is not None:
+            return True
+        if self._joining is None:
+            self._joining = asyncio.get_running_loop().call_later(wait, self._joined)
+        return False
+
+    def _joined(self) -> None:
+        self._joining = None
+        self._pump()
 
     def _next_batch(self) -> list[Ticket]:
-        requests, maintenance = (self._room.head(kind) for kind in TicketClass)
-        due = maintenance is not None and (requests is None or self._maintenance_is_due(maintenance))
+        maintenance = self._room.head(TicketClass.MAINTENANCE)
+        due = maintenance is not None and (
+            self._room.head(TicketClass.REQUEST) is None or self._maintenance_is_due(maintenance)
+        )
         if due and (tickets := self._room.pick(TicketClass.MAINTENANCE, 1, self._hold_of)):
             self._since_maintenance = 0
             self._last_was_maintenance = True
@@ -165,8 +191,6 @@ class WriteQueue:
                     continue
                 ticket.claimed = True
                 alive.append(ticket)
-        for ticket in alive:
-            self._observer.queue_wait(now - ticket.submitted_at)
         return alive
 
     def _take_back(self, unwanted: Callable[[Ticket], bool]) -> list[Ticket]:
@@ -187,25 +211,35 @@ class WriteQueue:
         for ticket in late:
             self._settle(ticket, NotWritten(DeadlineExceededError()))
         self._sweeping = None
+        # Here and not at every change, which would cost each operation more than it tells.
+        self._observer.queue_depth(self.depth, self.size_bytes, self.oldest_age_seconds())
         if self.depth or self._active:
             self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
         self._pump()
         self._note_idle()
 
-    def _ended(self, batch: QueuedBatch, future: asyncio.Future[list[Outcome]]) -> None:
+    def _ended(self, batch: QueuedBatch, outcomes: Sequence[Outcome] | None, error: BaseException | None) -> None:
         self._free_lanes += 1
         self._active.discard(batch)
         going_round: set[int] = set()
+        if outcomes is None:
+            # Writers turn errors into outcomes; this is the end of the loop or of the process in the middle of one.
+            _log.debug("a writer ended without outcomes", exc_info=error)
+            outcomes = [Unknown()] * len(batch.taken)
         try:
-            going_round = self._settle_batch(batch, self._outcomes(batch, future))
+            going_round = self._settle_batch(batch, outcomes)
         finally:
-            taken = set(map(id, batch.taken))
-            for ticket in batch.tickets:
-                if id(ticket) not in going_round and not ticket.future.done():
-                    # What was taken and has no outcome by now met a defect of ours: nothing is known of it.
-                    late = id(ticket) not in taken
-                    self._settle(ticket, NotWritten(DeadlineExceededError()) if late else Unknown())
-            self._room.land(ticket for ticket in batch.tickets if id(ticket) not in going_round)
+            landing = batch.tickets
+            if going_round:
+                landing = [ticket for ticket in landing if id(ticket) not in going_round]
+            if not all(ticket.future.done() for ticket in landing):
+                taken = set(map(id, batch.taken))
+                for ticket in landing:
+                    if not ticket.future.done():
+                        # What was taken and has no outcome by now met a defect of ours: nothing is known of it.
+                        late = id(ticket) not in taken
+                        self._settle(ticket, NotWritten(DeadlineExceededError()) if late else Unknown())
+            self._room.land(landing)
             if len(batch.tickets) > 1:
                 self._gather()
             else:
@@ -226,19 +260,8 @@ class WriteQueue:
         self._pump()
         self._note_idle()
 
-    @staticmethod
-    def _outcomes(batch: QueuedBatch, future: asyncio.Future[list[Outcome]]) -> Sequence[Outcome]:
-        try:
-            return future.result()
-        except BaseException as error:
-            # Writers turn errors into outcomes; this is the end of the loop or of the process in the middle of one.
-            _log.debug("a writer ended without outcomes", exc_info=error)
-            return [Unknown()] * len(batch.taken)
-
     def _settle_batch(self, batch: QueuedBatch, outcomes: Sequence[Outcome]) -> set[int]:
         """Settle what is final; return the ids of the tickets that go round again (their keys stay in flight)."""
-        self._observer.batch(len(batch.taken))
-        self._learn_holds(batch)
         busy: list[Ticket] = []
         reparse: list[tuple[Ticket, NeedsParse | Later]] = []
         written: list[Ticket] = []
@@ -250,28 +273,26 @@ class WriteQueue:
             elif isinstance(outcome, Written):
                 written.append(ticket)
                 if isinstance(outcome.value, Reply):
-                    _safely(outcome.value.after_commit)
+                    safely(outcome.value.after_commit)
                     outcome = Written(outcome.value.value)
-                self._settle(ticket, outcome)
+                if not ticket.future.done():
+                    ticket.future.set_result(outcome)
             else:
                 self._settle(ticket, outcome)
+        # The callers just answered go first: what they ask next is on its way to the writer when this is counted.
+        told = functools.partial(observe_batch, self._observer, self._holds, batch, written, time.monotonic())
+        asyncio.get_running_loop().call_soon(told)
         if written:
             for listener in self.on_commit:
-                _safely(functools.partial(listener, written))
+                safely(functools.partial(listener, written))
         if busy:
             self._spawn(busy, self._split(busy))
         if reparse:
             self._spawn([ticket for ticket, _ in reparse], self._parse(reparse))
         return {id(ticket) for ticket in (*busy, *(ticket for ticket, _ in reparse))}
 
-    def _learn_holds(self, batch: QueuedBatch) -> None:
-        if batch.taken:
-            names = (ticket.name for ticket in batch.taken)
-            self._holds.learn(names, len(batch.taken), time.monotonic() - batch.began_at)
-
-    def _settle(self, ticket: Ticket, outcome: Outcome) -> None:
-        name = {Written: "written", NotWritten: "not_written"}.get(type(outcome), "unknown")
-        self._observer.operation(ticket.name, name)
+    def _settle(self, ticket: Ticket, outcome: NotWritten | Unknown) -> None:
+        self._observer.operation(ticket.name, "not_written" if isinstance(outcome, NotWritten) else "unknown")
         if not ticket.future.done():
             ticket.future.set_result(outcome)
 
@@ -343,7 +364,7 @@ class WriteQueue:
         locked: set[str] = set()
         if len(tickets) > 1:
             probe = Probe(self.writer.dialect, sorted({found for ticket in tickets for found in ticket.progressions}))
-            await self.writer.start(probe)
+            await self.writer.run(probe)
             locked = probe.locked
         else:
             await asyncio.sleep(_ALONE_PAUSE)
@@ -371,15 +392,8 @@ class WriteQueue:
         left += self._take_back(lambda ticket: not ticket.future.done())
         for ticket in left:
             self._settle(ticket, NotWritten(ClosedError("the store closed before the write was started")))
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+        for timer in (self._sweeping, self._joining):
+            if timer is not None:
+                timer.cancel()
+        self._sweeping = self._joining = None
         return len(left)
-
-
-def _safely(effect: Callable[[], None]) -> None:
-    """Run what follows a commit; the commit stands whatever comes of it."""
-    try:
-        effect()
-    except Exception:
-        _log.exception("an effect after a commit failed")

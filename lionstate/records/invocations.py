@@ -11,12 +11,11 @@ from typing import Any, Unpack
 
 from sqlalchemy import Column, Connection, ScalarSelect, Table, func, select, tuple_
 
-from lionstate.dialects import dialect_of
 from lionstate.engine import Refused
 from lionstate.errors import InvalidInputError
 from lionstate.records.arguments import optional, page_limit, page_offset, row_of, takes, texts
 from lionstate.records.metadata_merge import check_patch, merge_node_metadata
-from lionstate.records.rows import all_rows, count_rows, filtered, get_row, insert_ignore_row, page
+from lionstate.records.rows import all_rows, count_rows, filtered, first_of_each, get_row, insert_ignore_row, page
 from lionstate.records.sessions import session_rows
 from lionstate.records.status import StatusReason, change_record, record_changes, record_initial_status
 from lionstate.records.status_vocabulary import ENTITIES
@@ -156,9 +155,6 @@ def list_running_invocations_for_reaping(
     return all_rows(conn, page(statement, limit))
 
 
-_PLACE = "place_in_invocation"
-
-
 @takes(invocation_ids=texts, limit=page_limit)
 def list_sessions_for_invocations(
     conn: Connection, /, invocation_ids: Sequence[str], *, limit: int = 1000
@@ -168,17 +164,8 @@ def list_sessions_for_invocations(
     if not found:
         return found
     order = (sessions.c.created_at, sessions.c.id)
-    place = func.row_number().over(partition_by=sessions.c.invocation_id, order_by=order).label(_PLACE)
-    dialect = dialect_of(conn)
-    ranked = select(sessions, place).where(dialect.among(sessions.c.invocation_id, "ids")).subquery()
-    statement = (
-        select(ranked)
-        .where(ranked.c[_PLACE] <= limit)
-        .order_by(ranked.c[_PLACE])
-        .params(ids=dialect.bind_ids(list(found)))
-    )
+    statement = first_of_each(conn, sessions.c, sessions.c.invocation_id, found, order=order, limit=limit)
     for row in session_rows(conn, statement):
-        del row[_PLACE]
         found[row["invocation_id"]].append(row)
     return found
 

@@ -5,17 +5,18 @@ Contract: ADR-0055 D1, D3; ADR-0117 D2; design §2.2, decision 29.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_of
-from lionstate.engine import Refused, Reply
+from lionstate.engine import Refused
 from lionstate.errors import InvalidInputError, StateError
-from lionstate.progression.append import Appender
+from lionstate.progression.append import Appender, with_effects
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.records.message_types import UNKNOWN_CLASS, class_ids
 from lionstate.records.messages import MessageRow, checked_message
@@ -38,7 +39,7 @@ __all__ = [
 _IDS = ("session_id", "branch_progression_id", "session_progression_id", "system_branch_id")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
     """What one call records; all of it or nothing.
 
@@ -84,7 +85,7 @@ class _Rows:
     def add(self, recording: Recording) -> None:
         for message in recording.messages:
             # Last content, first creation time: what one call after the other would leave.
-            self._created.setdefault(message.id, message.values["created_at"])
+            self._created.setdefault(message.id, message.created_at)
             self._messages[message.id] = message
         if recording.session is not None:
             at = self._now if recording.activity_at is None else recording.activity_at
@@ -96,11 +97,7 @@ class _Rows:
         """Upsert in id order, so that two transactions never wait for each other; return class ids to learn."""
         merged = [self._messages[found] for found in sorted(self._messages)]
         learned = class_ids(conn, {row.lion_class for row in merged if row.lion_class is not None}, known)
-        rows = []
-        for row in merged:
-            name = row.lion_class
-            type_id = UNKNOWN_CLASS if name is None else known[name] if name in known else learned[name]
-            rows.append({**row.values, "created_at": self._created[row.id], "lion_class": type_id})
+        rows = [(row.id, self._created[row.id], *row.stored, _type_of(row, known, learned)) for row in merged]
         dialect_of(conn).upsert_messages(conn, rows)
         return learned
 
@@ -108,6 +105,11 @@ class _Rows:
         dialect = dialect_of(conn)
         dialect.touch_sessions(conn, self._activity)
         dialect.set_system_messages(conn, self._system)
+
+
+def _type_of(row: MessageRow, known: Mapping[str, int], learned: Mapping[str, int]) -> int:
+    name = row.lion_class
+    return UNKNOWN_CLASS if name is None else known[name] if name in known else learned[name]
 
 
 def record(conn: Connection, recordings: Sequence[Recording], parsed: ParsedValues, /) -> list[Any]:
@@ -135,18 +137,11 @@ def record(conn: Connection, recordings: Sequence[Recording], parsed: ParsedValu
     if None not in results:
         return results
     learned = rows.write_messages(conn, parsed.class_ids)
-    effects: list[Callable[[], None]] = []
-    if appender is not None:
-        effects.append(appender.write())
+    effects = appender.write() if appender is not None else []
     rows.write_rest(conn)
-
-    def apply() -> None:
-        parsed.class_ids.update(learned)
-        for effect in effects:
-            effect()
-
-    results[results.index(None)] = Reply(None, apply)
-    return results
+    if learned:
+        effects.append(functools.partial(parsed.class_ids.update, learned))
+    return with_effects(results, effects)
 
 
 def _decide(recording: Recording, appender: Appender | None, waiting: set[str]) -> Refused | NeedsParse | Later | None:
@@ -154,16 +149,8 @@ def _decide(recording: Recording, appender: Appender | None, waiting: set[str]) 
         return Later()
     if appender is None:
         return None
-    pairs = recording.pairs()
-    for pair in pairs:
-        obstacle = appender.obstacle(*pair)
-        if isinstance(obstacle, StateError):
-            return Refused(obstacle)
-        if obstacle is not None:
-            return obstacle
-    for pair in pairs:
-        appender.accept(*pair)
-    return None
+    obstacle = appender.offer(recording.pairs())
+    return Refused(obstacle) if isinstance(obstacle, StateError) else obstacle
 
 
 def _alone(conn: Connection, recording: Recording) -> None:

@@ -41,28 +41,27 @@ _TEXTS = ("sender", "recipient", "channel")
 _OTHERS = ("id", "created_at", "embedding", *_TEXTS, "role", "lion_class")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class MessageRow:
     """A checked message.
 
     Attributes:
-        values: By column, JSON as text, without the class id.
+        id: Its id.
+        created_at: When it was made.
+        stored: The other columns in the order of ``MESSAGE_COLUMNS``, JSON as text, without the class id.
         lion_class: The name of its class; None is the unknown class.
     """
 
-    values: Mapping[str, Any] = field(repr=False)
+    id: str
+    created_at: float
+    stored: tuple[Any, ...] = field(repr=False)
     lion_class: str | None
-
-    @property
-    def id(self) -> str:
-        """The message's id."""
-        return str(self.values["id"])
 
     @property
     def size(self) -> int:
         """Characters and bytes of its large values."""
-        values = self.values
-        return 256 + len(values["content"]) + len(values["node_metadata"]) + len(values["embedding"] or b"")
+        metadata, content, embedding = self.stored[:3]
+        return 256 + len(content) + len(metadata) + len(embedding or b"")
 
 
 def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
@@ -89,18 +88,15 @@ def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
     if not isinstance(role, str) or not role.strip():
         raise InvalidInputError("the message's role is blank or not text")
     metadata = msg.get("node_metadata")
-    values: dict[str, Any] = {
-        "id": check_text("id", msg["id"]),
-        "created_at": finite_number("created_at", msg["created_at"]),
-        "node_metadata": encoded_json("node_metadata", metadata).text,
-        "content": encoded_json("content", content).text,
-        "embedding": _packed(msg.get("embedding")),
-        "role": check_text("role", role),
-    }
-    for name in _TEXTS:
-        value = msg.get(name)
-        values[name] = None if value is None else check_text(name, value)
-    return MessageRow(values, _class_of(metadata))
+    mid, created_at = check_text("id", msg["id"]), finite_number("created_at", msg["created_at"])
+    stored = (
+        encoded_json("node_metadata", metadata).text,
+        encoded_json("content", content).text,
+        _packed(msg.get("embedding")),
+        *[None if (value := msg.get(name)) is None else check_text(name, value) for name in _TEXTS],
+        check_text("role", role),
+    )
+    return MessageRow(mid, created_at, stored, _class_of(metadata))
 
 
 def _class_of(metadata: object) -> str | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, insert, select, update
 
 from lionstate.dialects import dialect_of
 
 __all__ = [
     "all_rows",
+    "by_id",
     "count_rows",
     "delete_rows",
     "filtered",
+    "first_of_each",
     "first_row",
     "get_row",
     "insert_ignore_row",
@@ -51,6 +53,37 @@ def newest_first(table: Table, column: str, **equals: Any) -> Select[Any]:
     """The rows of a table that match, largest ``column`` first, ids breaking ties."""
     keys = (table.c[column].desc(), *(key.desc() for key in table.primary_key))
     return filtered(select(table), table, **equals).order_by(*keys)
+
+
+def by_id(
+    table: Table, after_id: str | None, limit: int, *conditions: ColumnElement[bool], **equals: Any
+) -> Select[Any]:
+    """A page of the rows that match, in the order of their ids, behind ``after_id``."""
+    found = filtered(select(table), table, **equals).where(*conditions)
+    if after_id is not None:
+        found = found.where(table.c.id > after_id)
+    return page(found.order_by(table.c.id), limit)
+
+
+def first_of_each(
+    conn: Connection,
+    columns: Iterable[Column[Any]],
+    group: Column[Any],
+    ids: Iterable[str],
+    *conditions: ColumnElement[bool],
+    order: Sequence[ColumnElement[Any]],
+    limit: int,
+) -> Select[Any]:
+    """At most ``limit`` rows for each id that ``group`` refers to, first in ``order``; they come first to last.
+
+    Cost: one query that looks at every row of these groups.
+    """
+    dialect = dialect_of(conn)
+    place = func.row_number().over(partition_by=group, order_by=order).label("place_in_group")
+    ranked = select(*columns, place).where(dialect.among(group, "ids"), *conditions).subquery()
+    wanted = [column for column in ranked.c if column.name != place.name]
+    firsts = select(*wanted).where(ranked.c[place.name] <= limit).order_by(ranked.c[place.name])
+    return firsts.params(ids=dialect.bind_ids(list(dict.fromkeys(ids))))
 
 
 def _matches(table: Table, key: Mapping[str, Any]) -> list[ColumnElement[bool]]:

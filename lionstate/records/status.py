@@ -30,8 +30,11 @@ __all__ = [
     "change_record",
     "record_changes",
     "record_initial_status",
+    "record_transition",
+    "references",
     "table_of",
     "update_status",
+    "write_status",
 ]
 
 
@@ -73,7 +76,8 @@ def _checked_change(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "extra_fields": checked_row("extra_fields", table_of(entity), extra, extra)}
 
 
-def _references(name: str, value: object) -> list[Any]:
+def references(name: str, value: object) -> list[Any]:
+    """A list of JSON values that a reason rests on."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
         raise InvalidInputError(f"{name} must be a list")
     encoded_json(name, list(value))
@@ -96,7 +100,7 @@ def _details(name: str, value: object) -> object:
     entity_type=check_text,
     entity_id=check_text,
     reason_summary=check_text,
-    evidence_refs=optional(_references),
+    evidence_refs=optional(references),
     actor=optional(check_text),
     metadata=optional(_details),
     expected_statuses=optional(_statuses),
@@ -148,31 +152,26 @@ def update_status(
         return Refused(TransitionRejectedError(f"the {entity.name} is {previous}: {new_status} needs an override"))
     if expected_updated_at is not None and row["updated_at"] != expected_updated_at:
         return False
-    references = list(evidence_refs or [])
-    reason = {
-        "status_reason_code": reason_code,
-        "status_reason_summary": reason_summary,
-        "status_evidence_refs": references,
-    }
-    changes = settle_change(entity, row, new_status, {**reason, **(extra_fields or {})}, now=now, override=override)
-    key = {"id": entity_id, "status": previous}
-    if not update_rows(conn, table, key, {**changes, "status": new_status, "updated_at": now}):
+    written = write_status(
+        conn,
+        entity,
+        row,
+        new_status,
+        reason_code=reason_code,
+        reason_summary=reason_summary,
+        evidence_refs=list(evidence_refs or []),
+        source=source,
+        actor=actor,
+        columns=extra_fields or {},
+        now=now,
+        override=override,
+        **({} if metadata is None else {"metadata": metadata}),
+    )
+    if not written:
         # Out of reach while the row is locked; a driver that misreports is not taken for a success.
         if expected_statuses is None and expected_updated_at is None:
             raise VersionRaceError(f"the {entity.name} changed under the status change")
         return False
-    transition: dict[str, Any] = {
-        "entity_type": entity.name,
-        "entity_id": entity_id,
-        "previous_status": previous,
-        "status": new_status,
-        "reason_code": reason_code,
-        "reason_summary": reason_summary,
-        "evidence_refs": references,
-        "source": source,
-        "actor": actor,
-    }
-    _remember(conn, {**transition, **({} if metadata is None else {"metadata": metadata})}, now)
     if reopens:
         details = {**about, "new_status": new_status, "justification": override_justification}
         _audit(conn, "status_transition_override", entity_id, details, override_actor or source, now)
@@ -183,7 +182,60 @@ def _audit(conn: Connection, action: str, target_id: str, details: Mapping[str, 
     insert_admin_event(conn, action=action, details=details, target_id=target_id, actor=actor, now=now)
 
 
-def _remember(conn: Connection, transition: Mapping[str, Any], now: float) -> None:
+def write_status(
+    conn: Connection,
+    /,
+    entity: Entity,
+    row: Mapping[str, Any],
+    status: str,
+    *,
+    reason_code: str,
+    reason_summary: str = "",
+    evidence_refs: Sequence[Mapping[str, Any]] = (),
+    source: str,
+    actor: str | None,
+    columns: Mapping[str, Any],
+    now: float,
+    override: bool = False,
+    **more: Any,
+) -> bool:
+    """Give a locked row a status, its reason and what changes with them, and write the history row.
+
+    Args:
+        row: The stored row.
+        columns: Other columns that change as well.
+        more: Other columns of the history row.
+    Returns:
+        False, nothing written, if the row's status is another one than ``row`` says.
+
+    Contract: reference §2.8.
+    """
+    reason = {
+        "status_reason_code": reason_code,
+        "status_reason_summary": reason_summary,
+        "status_evidence_refs": list(evidence_refs),
+    }
+    changes = settle_change(entity, row, status, {**reason, **columns}, now=now, override=override)
+    key = {"id": row["id"], "status": row["status"]}
+    if not update_rows(conn, table_of(entity), key, {**changes, "status": status, "updated_at": now}):
+        return False
+    transition: dict[str, Any] = {
+        "entity_type": entity.name,
+        "entity_id": row["id"],
+        "previous_status": row["status"],
+        "status": status,
+        "reason_code": reason_code,
+        "reason_summary": reason_summary,
+        "evidence_refs": list(evidence_refs),
+        "source": source,
+        "actor": actor,
+    }
+    record_transition(conn, {**transition, **more}, now)
+    return True
+
+
+def record_transition(conn: Connection, /, transition: Mapping[str, Any], now: float) -> None:
+    """Write one row of the history of statuses."""
     insert_row(conn, status_transitions, {"id": uuid.uuid4().hex, "created_at": now, **transition})
 
 
@@ -214,7 +266,7 @@ def record_initial_status(
         "source": "system",
         "actor": actor,
     }
-    _remember(conn, transition, now)
+    record_transition(conn, transition, now)
 
 
 _check_update: Rule = vars(update_status)["check"]

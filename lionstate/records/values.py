@@ -140,7 +140,7 @@ def checked_row(
 def _stored(table: Table, name: str, value: object) -> Any:
     kind = table.c[name].type
     if isinstance(kind, Json):
-        return encoded_json(name, value)
+        return None if value is None and kind.none_as_null else encoded_json(name, value)
     if value is None:
         return None
     if isinstance(kind, Text):

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Table, inspect, select
 
 from lionstate.errors import ForeignLineageError, SchemaTooNewError, UnrecognizedStoreError
 from lionstate.schema.control import schema_meta
+from lionstate.schema.own import progression_items, progression_storage_state
 from lionstate.schema.tables import OWN_TABLES, RECORD_TABLES
 from lionstate.schema.triggers import schema_dialect
 
@@ -82,7 +83,12 @@ def inspect_store(conn: Connection, /) -> StoreKind:
             raise UnrecognizedStoreError(f"no schema_meta, and {len(unknown)} tables that no LionAGI store has")
         return StoreKind.NEW
     meta = _read_meta(conn)
-    _check_own_version(meta.get(OWN_VERSION_KEY))
+    if OWN_VERSION_KEY in meta:
+        _check_own_version(meta[OWN_VERSION_KEY])
+        # Created again they would be empty, and a progression cut over would read as its frozen prefix.
+        lost = [table.name for table in (progression_items, progression_storage_state) if table.name not in names]
+        if lost:
+            raise UnrecognizedStoreError(f"{OWN_VERSION_KEY} is recorded and {' and '.join(lost)} missing")
     return _kind_of_lineage(meta, has_sessions="sessions" in names)
 
 
@@ -100,8 +106,6 @@ def _kind_of_lineage(meta: dict[str, object], *, has_sessions: bool) -> StoreKin
 
 
 def _check_own_version(stored: object) -> None:
-    if stored is None:
-        return
     version = _number(stored)
     if not version:
         raise UnrecognizedStoreError(f"schema_meta.{OWN_VERSION_KEY} is not a version")

@@ -11,7 +11,6 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, inspect, select
 
-from lionstate.errors import UnrecognizedStoreError
 from lionstate.schema.base import metadata
 from lionstate.schema.control import schema_meta
 from lionstate.schema.conversation import message_types
@@ -28,7 +27,7 @@ from lionstate.schema.opening import (
     read_own_version,
     refuse_other_shapes,
 )
-from lionstate.schema.own import migration_control, progression_items, progression_storage_state
+from lionstate.schema.own import migration_control
 from lionstate.schema.tables import OWN_TABLES, RECORD_TABLES
 from lionstate.schema.triggers import delete_trigger_exists, install_delete_trigger, schema_dialect
 
@@ -132,11 +131,6 @@ def _create_own(conn: Connection, /) -> bool:
     """Create missing own tables and the delete trigger; return whether there was anything to create."""
     names = set(inspect(conn).get_table_names())
     recorded = read_own_version(conn) is not None
-    if recorded:
-        # Created again they would be empty, and a progression cut over would read as its frozen prefix.
-        lost = [t.name for t in (progression_items, progression_storage_state) if t.name not in names]
-        if lost:
-            raise UnrecognizedStoreError(f"{OWN_VERSION_KEY} is recorded and {' and '.join(lost)} missing")
     refuse_other_shapes(conn, [table for table in OWN_TABLES if table.name in names])
     missing = [table for table in OWN_TABLES if table.name not in names]
     metadata.create_all(conn, tables=missing)

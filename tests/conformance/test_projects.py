@@ -120,3 +120,14 @@ async def test_spend_counts_silence_apart(backend: Backend, state: Any) -> None:
     assert [None] == [row["key"] for row in await state.spend_rollup(window_start=0.0, dimension="playbook")]
     with pytest.raises(InvalidInputError):
         await state.spend_rollup(window_start=0.0, dimension="status")
+
+
+async def test_the_store_is_counted(backend: Backend, state: Any) -> None:
+    empty = await state.store_stats()
+    assert ({}, {}) == (empty["sessions_by_status"], empty["messages_by_role"])
+    assert 29 == len(empty["rows"])
+    await put_session(backend, "s")
+    await put_session(backend, "t", status=None)
+    found = await state.store_stats()
+    assert (2, {"none": 1, "running": 1}) == (found["rows"]["sessions"], found["sessions_by_status"])
+    assert 0 < empty["bytes"] <= found["bytes"]

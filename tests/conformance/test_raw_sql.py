@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from lionstate import StateDB
-from lionstate.errors import BackendError, InvalidInputError, StateError, UniqueConflictError
+from lionstate.errors import BackendError, InvalidInputError, StateError, TransitionRejectedError, UniqueConflictError
+from lionstate.records.status import update_status
 from tests.support.backends import Backend
+from tests.support.records import put_session
 
 _INSERT = "INSERT INTO projects (name, source, created_at, updated_at) VALUES (:name, :source, 1, 1)"
 
@@ -85,6 +88,30 @@ async def test_a_transaction_commits_at_its_end_and_rolls_back_on_an_error(db: S
         async with db.transaction() as turn:
             await turn.execute("DELETE FROM projects WHERE name = ?", ["a"])
             raise ZeroDivisionError
+    assert {"name": "a"} == await db.fetch_one("SELECT name FROM projects")
+
+
+async def test_a_refusal_inside_a_transaction_raises_what_the_facade_call_raises(backend: Backend, db: StateDB) -> None:
+    """What the refused script wrote is the transaction's: there when the block goes on, gone when it does not."""
+    await put_session(backend, "s", status="failed")
+    change: dict[str, Any] = {"new_status": "running", "reason_code": "run.started.ok"}
+    events = "SELECT count(*) AS n FROM admin_events WHERE action = 'status_transition_rejected'"
+    with pytest.raises(TransitionRejectedError) as facade:
+        await db.update_status("session", "s", **change)
+
+    def script(conn: Any) -> Any:
+        return update_status(conn, "session", "s", **change)
+
+    with pytest.raises(TransitionRejectedError) as uncaught:
+        async with db.transaction() as turn:
+            await turn.run(script)
+    assert {"n": 1} == await db.fetch_one(events)
+    async with db.transaction() as turn:
+        with pytest.raises(TransitionRejectedError) as caught:
+            await turn.run(script)
+        await turn.execute(_INSERT, {"name": "a", "source": "s"})
+    assert [str(facade.value)] * 2 == [str(uncaught.value), str(caught.value)]
+    assert {"n": 2} == await db.fetch_one(events)
     assert {"name": "a"} == await db.fetch_one("SELECT name FROM projects")
 
 

@@ -195,6 +195,35 @@ async def test_openapi_is_generated_from_the_table(serving: Serving, http: aioht
     assert "/v1/batch" in document["paths"]
 
 
+async def test_openapi_has_every_route(serving: Serving, http: aiohttp.ClientSession) -> None:
+    """Design §5: the two reads, the verbs of migration, and the probes of the other listener."""
+
+    async def status(*, limit: int = 100) -> dict[str, Any]:
+        """Tell how far it is."""
+        raise AssertionError("only the signature is used")
+
+    async def pause(*, reason: str | None = None) -> None:
+        raise AssertionError("only the signature is used")
+
+    async with serving({"verbs": {"status": Verb("GET", status), "pause": Verb("POST", pause)}}):
+        document = await (await http.get("/openapi.json")).json()
+    paths = document["paths"]
+    page = paths["/v1/progressions/{id}/items"]["get"]
+    optional = [(name, "query", False) for name in ("after", "limit", "wait_seconds")]
+    assert [("id", "path", True), *optional] == [
+        (one["name"], one["in"], one["required"]) for one in page["parameters"]
+    ]
+    assert "lionstate-generation" in page["responses"]["200"]["headers"]
+    assert ["id"] == [one["name"] for one in paths["/v1/progressions/{id}"]["get"]["parameters"]]
+    assert "Tell how far it is." == paths["/v1/migration/status"]["get"]["summary"]
+    assert ["limit"] == [one["name"] for one in paths["/v1/migration/status"]["get"]["parameters"]]
+    assert "requestBody" in paths["/v1/migration/pause"]["post"]
+    for probe in ("/metrics", "/livez", "/readyz"):
+        assert "listen.ops" == paths[probe]["servers"][0]["description"]
+    names = [method["operationId"] for path in paths.values() for key, method in path.items() if key != "servers"]
+    assert len(names) == len(set(names))
+
+
 async def test_a_caller_that_goes_away_drops_its_operation(
     serving: Serving, http: aiohttp.ClientSession, store: FakeStore
 ) -> None:

@@ -123,6 +123,15 @@ async def test_tcp_needs_the_token(serving: Serving, folder: Path) -> None:
             await append(client, "p", "m")
 
 
+@pytest.mark.parametrize(
+    "target", ["", "unix:", "unix://", "x.sock", "ftp://h", "http://", "http://h:abc", "http://h:99999", "http://[::1"]
+)
+def test_what_names_no_daemon_is_refused(target: str) -> None:
+    """Before anything is tried: a mistake in an address is not a daemon that is down."""
+    with pytest.raises(InvalidInputError, match="must be unix:/path"):
+        StateClient(target)
+
+
 async def test_nobody_there(folder: Path) -> None:
     async with StateClient(f"unix:{folder / 'none.sock'}") as client:
         for name, args in (("append_to_progression", ("p", "m")), ("get_progression", ("p",))):

@@ -17,10 +17,10 @@ import anyio
 import pytest
 
 from lionstate.errors import BackendUnavailableError, OwnershipConflictError, SchemaTooNewError
-from lionstated.__main__ import main
 from lionstated.api.access import peer_policy
 from lionstated.api.problems import HttpProblem
 from lionstated.api.server import Connection, Peer
+from lionstated.command import main
 from lionstated.metrics import Metrics
 from lionstated.notify import Notifier
 from lionstated.process import Daemon, Parts
@@ -122,7 +122,7 @@ async def test_a_store_that_does_not_open_ends_the_start(folder: Path) -> None:
 async def test_failing_maintenance_is_degraded_retried_and_recovers(
     serving: Serving, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lionstated.process._RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("lionstated.supervision._RETRY_SECONDS", (0.0, 0.0))
     failed, works = anyio.Event(), anyio.Event()
     attempts = 0
 
@@ -228,6 +228,9 @@ def test_port_in_use_and_bad_paths(folder: Path) -> None:
         (["--check-config", "--queue-max-operations", "x"], 2, "queue.max_operations in flag --queue-max"),
         (["--config", "/nonexistent.toml"], 2, "cannot read /nonexistent.toml"),
         ([], 2, "no store given"),
+        (["--database-url", ""], 2, "no store given"),
+        (["--database-url", " "], 2, "no store given"),
+        (["--check-config", "--database-url", " "], 2, "no store given"),
     ],
 )
 def test_the_command(arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,15 +242,35 @@ def test_the_command(arguments: list[str], code: int, said: str, capsys: pytest.
         assert len(captured.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--database-url"], "--database-url: expected one argument"),
+        (["--listen-ops", "--database-url", "x.db"], "--listen-ops: expected one argument"),
+        (["bogus"], "unrecognized arguments: bogus"),
+        (["--databse-url", "x.db"], "unrecognized arguments: --databse-url"),
+    ],
+)
+def test_flags_that_are_none(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A forgotten value must not become a store named "true"."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--check-config", *arguments])
+    out, err = capsys.readouterr()
+    assert (2, "", 1) == (ended.value.code, out, len(err.splitlines()))
+    assert said in err
+    assert main(["--check-config", "--maintenance-enabled", "--database-exclusive"]) == 0
+    assert "enabled = true" in capsys.readouterr().out
+
+
 def test_a_real_process_ends_on_signals(folder: Path) -> None:
     program = (
         "import sys, anyio\n"
-        "from lionstated.__main__ import Assembly, _exit, main\n"
+        "from lionstated.command import Assembly, leave, main\n"
         "from tests.daemon.fakes import FakeStore, OPERATIONS, factory\n"
         "store = FakeStore()\n"
         "if sys.argv.pop(1) == 'hang':\n"
         "    store.close = anyio.sleep_forever\n"
-        "_exit(main(assemble=lambda: Assembly(OPERATIONS, factory(store))))\n"
+        "leave(main(assemble=lambda: Assembly(OPERATIONS, factory(store))))\n"
     )
     flags = ["--database-url", str(folder / "s.db"), "--listen-socket", str(folder / "p.sock")]
     flags += ["--listen-ops", "127.0.0.1:0"]

@@ -66,6 +66,9 @@ async def test_a_thousand_scrapes_touch_nothing(folder: Path, monkeypatch: pytes
                 found = await asyncio.gather(*(ops.get("/metrics") for _ in range(10)))
                 assert [200] * 10 == [response.status for response in found]
                 await asyncio.gather(*(response.read() for response in found))
+            text = await (await ops.get("/metrics")).text()
+            lines = [line for line in text.splitlines() if line.startswith("lionstate_pool_connections{")]
+            assert 2 <= sum(float(line.split()[-1]) for line in lines), "the writer's and a reader's"
             assert touched.count(True) == 0
             assert touched.count(False) > 50, "the migration ran meanwhile"
             # The mark does reach the store when a handler looks at it.

@@ -55,7 +55,7 @@ def _done(status: MigrationStatus) -> bool:
 
 def _line(status: MigrationStatus) -> str:
     phases = "  ".join(f"{name} {status.phases.get(name, 0):2d}" for name in ("json", "dual", "items", "blocked"))
-    return f"  {phases}   items still to copy {status.remaining_items}"
+    return f"  {phases}   items admitted and not copied {status.remaining_admitted_items}"
 
 
 async def _migrate(daemon: DaemonProcess, seconds: float) -> Moments:

@@ -125,7 +125,7 @@ async def test_a_drain_past_its_budget_refuses_what_waits(daemons: Daemons, fold
 _WEDGING = """
 import sys, threading
 from lionstate.operations.table import operation
-from lionstated.__main__ import _exit, main
+from lionstated.command import leave, main
 from lionstated.assembly import Assembly, assemble
 
 def wedge(conn, /) -> None:
@@ -135,7 +135,7 @@ def wedging() -> Assembly:
     real = assemble()
     return Assembly({**real.operations, "wedge": operation(wedge, writes=True)}, real.store_factory)
 
-_exit(main(assemble=wedging))
+leave(main(assemble=wedging))
 """
 
 

@@ -57,7 +57,7 @@ async def test_a_pause_holds_across_a_kill(daemons: Daemons, store_url: str) -> 
         await asyncio.sleep(0.3)
         second = await client.migration.status(limit=0)
         # The chunk that was under way when the pause came is committed before the answer; none follows.
-        assert (first.remaining_items, first.phases) == (second.remaining_items, second.phases)
+        assert (first.remaining_admitted_items, first.phases) == (second.remaining_admitted_items, second.phases)
         assert 1.0 == await gauge(daemon, 'lionstate_migration_paused{reason="operator"}')
     daemon.kill()
     daemon = await asyncio.to_thread(daemons, store_url, **SLOW)
@@ -65,7 +65,7 @@ async def test_a_pause_holds_across_a_kill(daemons: Daemons, store_url: str) -> 
         status = await client.migration.status(limit=0)
         assert status.pause is not None
         assert ("lunch", None) == (status.pause.reason, status.pause.expires_at)
-        assert first.remaining_items == status.remaining_items
+        assert first.remaining_admitted_items == status.remaining_admitted_items
         where = ["--daemon", daemon.target]
         human = await asyncio.to_thread(lionstate, "progression-migrate", "status", *where)
         assert human.stdout.splitlines()[0].startswith("migration: PAUSED by ")

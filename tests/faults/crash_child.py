@@ -1,12 +1,13 @@
 """A process that dies before its k-th statement: run by ``test_migration_crash``, not imported by it.
 
 It reads one JSON object a line and forks for each, so that a point costs no new interpreter. No hook in product code:
-SQLite's trace callback and SQLAlchemy's events see every statement, BEGIN and COMMIT included.
+SQLite's trace callback, SQLAlchemy's events and asyncpg's methods see every statement, BEGIN and COMMIT included.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -21,6 +22,7 @@ import lionstate.engine.sqlite
 import lionstate.store
 from lionstate import StateDB
 from lionstate.migration import ProgressionMigrationService, StopReason
+from tests.support.statements import seen_on_postgresql
 
 CRASHED = 77
 
@@ -33,6 +35,7 @@ class Counter:
         self.log = log
         self.count = 0
         self.armed = False
+        self.seeing = contextlib.ExitStack()
         self._lock = threading.Lock()
 
     def statement(self, sql: str) -> None:
@@ -60,13 +63,10 @@ def hook(counter: Counter) -> None:
     lionstate.engine.sqlite.open_connection = open_connection
     lionstate.engine.reader.open_connection = open_connection
 
-    def execute(_conn: Any, _cursor: Any, sql: str, *_rest: Any) -> None:
-        counter.statement(sql)
-
     def commit(_conn: Any) -> None:
         counter.statement("COMMIT")
 
-    event.listen(Engine, "before_cursor_execute", execute)
+    counter.seeing.enter_context(seen_on_postgresql(counter.statement, Engine))
     event.listen(Engine, "commit", commit)
     # No timer that would add statements of its own.
     lionstate.store._TICK_SECONDS = 3_600.0

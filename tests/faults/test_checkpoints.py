@@ -233,6 +233,22 @@ def test_full_runs_only_when_passive_moved_everything(recorder: _Recorder) -> No
     ] == driver.ran
 
 
+def test_a_change_counts_for_the_frames_that_changes_took(recorder: _Recorder) -> None:
+    """Of 500 changes that took 100 frames, 5,000 make the next checkpoint; each commit counts two frames at least."""
+    driver = _Driver([(0, 100, 100), (0, 1_000, 1_000)])
+    keeper = WalKeeper(driver, (3, 40, 1), Path("state.db"), recorder)
+    driver.total_changes = 500
+    keeper.after_commit()
+    assert 1 == sum("PASSIVE" in sql for sql in driver.ran)
+    for changes in (1_000, 4_500):
+        driver.total_changes = 500 + changes
+        keeper.after_commit()
+    assert 1 == sum("PASSIVE" in sql for sql in driver.ran)
+    driver.total_changes = 500 + 5_000
+    keeper.after_commit()
+    assert 2 == sum("PASSIVE" in sql for sql in driver.ran)
+
+
 async def test_only_the_writer_checkpoints(store: Store) -> None:
     """Fault 44: two connections of ours never checkpoint at once; automatic checkpoints are off on each."""
     found = [await store.reader.run(_autocheckpoint) for _ in range(4)]

@@ -20,6 +20,7 @@ from lionstate.engine import sqlite as writer_module
 from lionstate.errors import BackendBusyError, ClosedError, DeadlineExceededError
 from lionstate.store import Store
 from tests.support.children import child, output_of
+from tests.support.openers import open_together
 from tests.support.postgres import PostgresServer
 from tests.support.store_calls import append, put_progression, read_ids
 
@@ -55,40 +56,6 @@ for _ in range(tries):
     if isinstance(found[-1], str) or found[-1] > enough:
         break
 print(json.dumps(found))
-"""
-
-# One process with everything imported forks the others, which therefore start within milliseconds of each other.
-_OPENERS = """
-import asyncio, os, sys, traceback
-from lionstate import StateDB
-
-async def main(target, name):
-    async with StateDB(target) as state:
-        await state.execute("INSERT INTO progressions (id, created_at, collection) VALUES (?, 1, '[]')", [name])
-
-def forked(target, name, start):
-    code = 1
-    try:
-        os.read(start, 1)
-        asyncio.run(main(target, name))
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-for target in sys.argv[1:]:
-    start, go = os.pipe()
-    children = []
-    for number in range(8):
-        pid = os.fork()
-        if not pid:
-            forked(target, f"p{number}", start)
-        children.append(pid)
-    os.write(go, b"." * 8)
-    failed = [status for status in (os.waitpid(pid, 0)[1] for pid in children) if status]
-    if failed:
-        raise SystemExit(1)
 """
 
 # Two processes append to one progression: each reads before it writes.
@@ -248,7 +215,7 @@ async def test_close_does_not_wait_for_a_foreign_lock(tmp_path: Path) -> None:
 def test_eight_processes_open_a_new_file_together(tmp_path: Path) -> None:
     """Fault 41: WAL set-up answers BUSY at once whatever the busy timeout; nobody fails, and one made the schema."""
     paths = [tmp_path / f"{attempt}.db" for attempt in range(5)]
-    output_of(_OPENERS, *paths)
+    open_together(*paths)
     for path in paths:
         with contextlib.closing(sqlite3.connect(path)) as conn:
             assert [(8,)] == conn.execute("SELECT count(*) FROM progressions").fetchall()
@@ -258,7 +225,7 @@ def test_eight_processes_open_a_new_file_together(tmp_path: Path) -> None:
 @pytest.mark.postgresql
 def test_eight_processes_open_a_new_database_together(postgres_18: PostgresServer) -> None:
     """Fault 41 on PostgreSQL: a lane gives way after half a second, an opening process does not."""
-    output_of(_OPENERS, postgres_18.create_database("together1"), postgres_18.create_database("together2"))
+    open_together(postgres_18.create_database("together1"), postgres_18.create_database("together2"))
 
 
 def test_a_commit_between_read_and_write_is_never_busy_snapshot(tmp_path: Path) -> None:

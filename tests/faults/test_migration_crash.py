@@ -20,7 +20,7 @@ import pytest
 
 from lionstate import StateDB
 from lionstate.migration import VerificationOutcome
-from tests.support.backends import Backend, database_of, empty_database
+from tests.support.backends import IN_PROCESS, Backend, database_of, empty_database
 from tests.support.migration import assert_cut_over, items_of, patient, service_of, until_done
 from tests.support.stores import params_of
 
@@ -127,13 +127,23 @@ class Stores:
             os.unlink(path)
 
 
-@pytest.fixture(params=params_of(["sqlite", "postgresql-18"]))
+def _shards() -> list[Any]:
+    """Backend and shard: every point on SQLite, and each on one of the two servers."""
+    taken = {name: range(at, SHARDS, 2) for at, name in enumerate(IN_PROCESS[1:])}
+    return [
+        pytest.param(*parameter.values, shard, marks=parameter.marks)
+        for parameter in params_of(IN_PROCESS)
+        for shard in taken.get(parameter.values[0], range(SHARDS))
+    ]
+
+
+@pytest.fixture(params=params_of(IN_PROCESS))
 async def stores(request: pytest.FixtureRequest, empty_store: Path, tmp_path: Path) -> AsyncIterator[Stores]:
     """Stores of one backend."""
     name: str = request.param
     dsn = None
     if name.startswith("postgresql"):
-        dsn = database_of(request.getfixturevalue("postgres_18"), "crash")
+        dsn = database_of(request.getfixturevalue(f"postgres_{name.removeprefix('postgresql-')}"), "crash")
     found = Stores(name, empty_store, tmp_path, dsn)
     yield found
     await found.close()
@@ -163,7 +173,7 @@ async def check(backend: Backend, told: list[list[str]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize(("stores", "shard"), _shards(), indirect=["stores"])
 @pytest.mark.parametrize("scenario", LEAST)
 async def test_a_crash_before_every_statement(stores: Stores, crasher: Crasher, scenario: str, shard: int) -> None:
     url = await stores.fresh(0)

@@ -38,10 +38,13 @@ class Found:
 def plain(store: Store, messages: int) -> Found:
     """The run on a store that lionstate never sees."""
     talk = Talk(store, messages)
-    for name in ("third", "two thirds"):
-        talk.wait_for(name)
-        talk.go_on()
-    return _look(store, talk.end())
+    try:
+        for name in ("third", "two thirds"):
+            talk.wait_for(name)
+            talk.go_on()
+        return _look(store, talk.end())
+    finally:
+        talk.stop()
 
 
 def migrated(store: Store, messages: int, daemons: Daemons) -> Found:

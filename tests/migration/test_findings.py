@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,9 +13,13 @@ from lionstate.migration import ProgressionMigrationService, StopReason
 from lionstate.migration.report import StageOutcome
 from tests.support.backends import Backend
 from tests.support.migration import (
+    IDS,
+    TAMPER,
     WHOLE,
     Staged,
     assert_cut_over,
+    between,
+    copied,
     foreign,
     items_of,
     make_ids,
@@ -24,37 +27,6 @@ from tests.support.migration import (
     state_of,
     until_done,
 )
-
-IDS = make_ids(20)
-
-
-async def copied(backend: Backend, ids: list[str] = IDS) -> None:
-    """A dual progression whose prefix is copied and which waits for its cutover."""
-    await backend.put_progression("p", json.dumps(ids))
-    step = await service_of(backend).step(max_items=len(ids) - 1)
-    assert len(ids) - 1 == step.items
-    staged = Staged(backend)
-
-    class Stop(Exception):
-        pass
-
-    async def stop(name: str, _result: Any) -> None:
-        if name == "chunk":
-            raise Stop
-
-    staged.after = stop
-    with pytest.raises(Stop):
-        await ProgressionMigrationService(staged).step(max_seconds=60)
-    row = await state_of(backend)
-    assert ("dual", len(ids)) == (row["phase"], row["backfill_next"])
-
-
-TAMPER = {
-    "count_mismatch": "DELETE FROM progression_items WHERE ordinal = 7",
-    "digest_mismatch": "UPDATE progression_items SET message_id = 'other' WHERE ordinal = 7",
-    "ordinal_mismatch": "UPDATE progression_items SET ordinal = 99 WHERE ordinal = 19",
-    "allocator_mismatch": "UPDATE progression_storage_state SET next_ordinal = 21",
-}
 
 
 @pytest.mark.parametrize("code", TAMPER)
@@ -207,24 +179,6 @@ async def test_a_block_is_proved_again_under_the_lock(backend: Backend, state: A
 # What happens between the proof and the lock.
 
 
-async def between(
-    backend: Backend, act: Callable[[int], Awaitable[None]], *, accept: bool = False
-) -> tuple[Any, Staged, ProgressionMigrationService]:
-    """Do something before each cutover transaction; it is told how many came before."""
-    staged = Staged(backend)
-    calls = 0
-
-    async def before(name: str) -> None:
-        nonlocal calls
-        if name == "cutover":
-            calls += 1
-            await act(calls - 1)
-
-    staged.before = before
-    service = ProgressionMigrationService(staged, accept_foreign_writers=accept)
-    return await service.step(**WHOLE), staged, service
-
-
 async def fenced(backend: Backend) -> None:
     """A store that has cut over before, so that the cutover stage runs once."""
     await backend.put_progression("first", "[]")
@@ -241,7 +195,7 @@ async def test_own_appends_after_the_proof_are_compared_under_the_lock(backend: 
 
     step, staged, _ = await between(backend, append)
     (stage,) = staged.results("cutover")
-    assert (StageOutcome.CUT_OVER, 23, True) == (stage.outcome, stage.count, stage.text_read)
+    assert (StageOutcome.CUT_OVER, 23, True) == (stage.outcome, stage.count, stage.value_compared)
     assert (1, 0) == (step.cut_over, step.text_retries)
     await assert_cut_over(backend, [*IDS, "late-0", "late-1", "late-2"])
 
@@ -266,7 +220,7 @@ async def test_an_untouched_value_is_not_read_again(backend: Backend, state: Any
     staged.before = before
     await service.step(progression_id="p", **WHOLE)
     (stage,) = staged.results("cutover")
-    assert (StageOutcome.CUT_OVER, False) == (stage.outcome, stage.text_read)
+    assert (StageOutcome.CUT_OVER, False) == (stage.outcome, stage.value_compared)
     await assert_cut_over(backend, IDS)
 
 
@@ -423,7 +377,7 @@ async def test_a_deleted_progression_is_forgotten(backend: Backend) -> None:
     status = await service.status()
     assert ({"json": 0, "dual": 0, "items": 1, "blocked": 0}, 0, 1.0) == (
         status.phases,
-        status.remaining_items,
+        status.remaining_admitted_items,
         status.completion,
     )
 
@@ -439,5 +393,5 @@ async def test_a_shrunk_value_blocks_and_progress_stays_within_its_bounds(backen
     (step,) = await until_done(service)
     seen.append(await service.status())
     assert {"foreign_write": 1} == step.blocked
-    assert [15, 0] == [status.remaining_items for status in seen]
+    assert [15, 0] == [status.remaining_admitted_items for status in seen]
     assert [0.0, 1.0] == [status.completion for status in seen]

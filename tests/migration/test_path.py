@@ -327,7 +327,7 @@ async def test_backfill_ends_at_the_admission_boundary(backend: Backend, state: 
     writer = asyncio.ensure_future(append())
     remaining = []
     while (step := await service.step(max_items=500, max_seconds=30)).stop_reason == StopReason.CAP_ITEMS:
-        remaining.append((await service.status()).remaining_items)
+        remaining.append((await service.status()).remaining_admitted_items)
     stop.set()
     await writer
     assert StopReason.DONE == step.stop_reason

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lionstate.errors import InvalidInputError
+from lionstate import StateDB
+from lionstate.errors import InvalidInputError, StateError
 from tests.support.backends import Backend
 from tests.support.migration import foreign, make_ids, service_of, until_done
 
@@ -20,7 +21,7 @@ async def test_counts_follow_the_phases(backend: Backend, state: Any) -> None:
     assert ({"json": 0, "dual": 0, "items": 0, "blocked": 0}, 1.0, 0) == (
         status.phases,
         status.completion,
-        status.remaining_items,
+        status.remaining_admitted_items,
     )
     ids = make_ids(30)
     for name in ("a", "b", "c"):
@@ -35,9 +36,11 @@ async def test_counts_follow_the_phases(backend: Backend, state: Any) -> None:
     assert ({"json": 2, "dual": 1, "items": 0, "blocked": 1}, {"malformed_json": 1}, 20, 0.0) == (
         status.phases,
         status.blocked,
-        status.remaining_items,
+        status.remaining_admitted_items,
         status.completion,
     )
+    # Nobody has counted what is in the other two.
+    assert status.remaining_items is None
     assert [("c", 2), ("b", 1)] == [(hot.progression_id, hot.appends) for hot in status.hottest]
     assert status.oldest_updated_at is not None and status.oldest_updated_at <= status.measured_at
     assert ids[0] not in str(status)
@@ -58,7 +61,7 @@ async def test_counts_follow_the_phases(backend: Backend, state: Any) -> None:
         status.completion,
         status.hottest,
     )
-    assert status.oldest_updated_at is None
+    assert (None, 0) == (status.oldest_updated_at, status.remaining_items)
 
 
 async def test_a_size_that_was_not_measured_is_not_told(backend: Backend, state: Any) -> None:
@@ -107,5 +110,16 @@ async def test_it_is_quick_and_takes_no_lock_on_a_large_store(backend: Backend) 
             seconds.append(time.perf_counter() - began)
         await other.execute("ROLLBACK")
     assert {"json": 70_000, "dual": 30_000, "items": 0, "blocked": 0} == status.phases
-    assert (60_000, 100) == (status.remaining_items, len(status.hottest))
+    assert (60_000, 100) == (status.remaining_admitted_items, len(status.hottest))
     assert min(seconds) < 0.2, seconds
+
+
+async def test_a_read_only_store_answers_and_refuses(backend: Backend) -> None:
+    """Both databases: nothing is written, not even the schema's own part."""
+    await backend.put_progression("p", json.dumps(make_ids(3)))
+    async with StateDB(url=backend.direct.url, readonly=True) as looker:
+        assert make_ids(3) == await looker.get_progression("p")
+        assert 1 == (await looker.migration.status()).phases["json"]
+        with pytest.raises(StateError, match="read-only"):
+            await looker.append_to_progression("p", "x")
+    assert make_ids(3) == await backend.direct.get_progression("p")

@@ -105,7 +105,7 @@ async def test_membership_seeks_the_message_index(backend: Backend, statistics: 
     await _seed(backend, statistics)
     if backend.is_postgresql:
         params = {"pids": ["large"] * 64, "mids": [f"m{number:06d}" for number in range(64)]}
-        plan = await _plan(backend, postgresql._EXISTING_ITEMS, params)
+        plan = await _plan(backend, postgresql._EXISTING_ITEMS.statement, params)
         assert "idx_progression_items_message" in plan and "Seq Scan" not in plan, plan
     else:
         plan = await _plan(backend, sqlite._ITEM_EXISTS.statement, {"pid": "large", "mid": "m000007"})
@@ -115,7 +115,7 @@ async def test_membership_seeks_the_message_index(backend: Backend, statistics: 
 async def test_the_orphan_probe_is_a_seek(backend: Backend) -> None:
     await _seed(backend)
     if backend.is_postgresql:
-        plan = await _plan(backend, postgresql._WITH_ITEMS, {"pids": ["large"] * 64})
+        plan = await _plan(backend, postgresql._WITH_ITEMS.statement, {"pids": ["large"] * 64})
         assert "progression_items_pkey" in plan and "Seq Scan" not in plan, plan
     else:
         plan = await _plan(backend, sqlite._WITH_ITEMS.statement, {"ids": '["large"]'})

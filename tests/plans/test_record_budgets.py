@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
 from lionstate import StateDB
 from lionstate.dialects import records_postgresql
@@ -15,6 +15,7 @@ from lionstate.progression.parsed import ParsedValues
 from lionstate.records.live import checked_record, record_many
 from tests.support.backends import Backend, database_of, open_postgresql
 from tests.support.conversations import conversation, message
+from tests.support.statements import seen_on_postgresql
 
 
 def _calls(count: int, *, first: int = 0) -> list[dict[str, Any]]:
@@ -47,15 +48,8 @@ def _counted_on_the_driver(conn: Connection, work: Callable[[], Any]) -> list[st
 def _counted_round_trips(conn: Connection, work: Callable[[], Any]) -> list[str]:
     """The statements that go to a PostgreSQL server."""
     seen: list[str] = []
-
-    def note(_conn: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        seen.append(statement)
-
-    event.listen(conn, "before_cursor_execute", note)
-    try:
+    with seen_on_postgresql(seen.append, conn):
         work()
-    finally:
-        event.remove(conn, "before_cursor_execute", note)
     return seen
 
 
@@ -129,7 +123,9 @@ async def test_the_touch_seeks_on_tables_without_statistics(postgresql_state: St
 
     def script(conn: Connection) -> str:
         dialect = postgresql_state.store.dialect
-        return dialect.explain(conn, records_postgresql._TOUCH_SESSIONS, {"ids": ids, "ats": [2.0] * len(ids)})
+        return dialect.explain(
+            conn, records_postgresql._TOUCH_SESSIONS.statement, {"ids": ids, "ats": [2.0] * len(ids)}
+        )
 
     async with postgresql_state.transaction() as transaction:
         touch = await transaction.run(script)
@@ -142,7 +138,7 @@ async def test_messages_are_written_in_id_order(sqlite_state: StateDB, monkeypat
     dialect = sqlite_state.store.dialect
     written: list[list[str]] = []
     monkeypatch.setattr(
-        type(dialect), "upsert_messages", lambda _self, _conn, rows: written.append([row["id"] for row in rows])
+        type(dialect), "upsert_messages", lambda _self, _conn, rows: written.append([row[0] for row in rows])
     )
     await sqlite_state.insert_messages([message(name) for name in ("c", "a", "d", "b", "a")])
     assert [["a", "b", "c", "d"]] == written

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import pytest
 
 from lionstate.migration import MigrationStep, ProgressionMigrationService
 from lionstate.migration.report import Stage
@@ -17,9 +18,14 @@ from lionstate.progression.digest import digest_of
 from tests.support.backends import Backend
 
 __all__ = [
+    "IDS",
+    "TAMPER",
     "WHOLE",
     "Foreign",
     "Staged",
+    "assert_cut_over",
+    "between",
+    "copied",
     "foreign",
     "items_of",
     "make_ids",
@@ -201,3 +207,53 @@ async def assert_cut_over(backend: Backend, ids: Sequence[str], progression_id: 
     encoded = row["collection"].encode()
     assert (digest_of(ids[:frozen]),) * 2 == (state["source_digest"], state["items_digest"])
     assert (len(encoded), hashlib.sha256(encoded).hexdigest()) == (state["text_bytes"], state["text_sha256"])
+
+
+IDS = make_ids(20)
+
+
+async def copied(backend: Backend, ids: list[str] = IDS) -> None:
+    """A dual progression whose prefix is copied and which waits for its cutover."""
+    await backend.put_progression("p", json.dumps(ids))
+    step = await service_of(backend).step(max_items=len(ids) - 1, max_seconds=60)
+    assert len(ids) - 1 == step.items
+    staged = Staged(backend)
+
+    class Stop(Exception):
+        pass
+
+    async def stop(name: str, _result: Any) -> None:
+        if name == "chunk":
+            raise Stop
+
+    staged.after = stop
+    with pytest.raises(Stop):
+        await ProgressionMigrationService(staged).step(max_seconds=60)
+    row = await state_of(backend)
+    assert ("dual", len(ids)) == (row["phase"], row["backfill_next"])
+
+
+TAMPER = {
+    "count_mismatch": "DELETE FROM progression_items WHERE ordinal = 7",
+    "digest_mismatch": "UPDATE progression_items SET message_id = 'other' WHERE ordinal = 7",
+    "ordinal_mismatch": "UPDATE progression_items SET ordinal = 99 WHERE ordinal = 19",
+    "allocator_mismatch": "UPDATE progression_storage_state SET next_ordinal = 21",
+}
+
+
+async def between(
+    backend: Backend, act: Callable[[int], Awaitable[None]], stage: str = "cutover", accept: bool = False
+) -> tuple[MigrationStep, Staged, ProgressionMigrationService]:
+    """Do something before each transaction of a stage, usually the cutover; it is told how many came before."""
+    staged = Staged(backend)
+    calls = 0
+
+    async def before(name: str) -> None:
+        nonlocal calls
+        if name == stage:
+            calls += 1
+            await act(calls - 1)
+
+    staged.before = before
+    service = ProgressionMigrationService(staged, accept_foreign_writers=accept)
+    return await service.step(**WHOLE), staged, service

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from sqlalchemy import event
+import asyncpg
+from sqlalchemy import Connection, event
 
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.sqlite import SqliteWriter
 from tests.support.backends import Backend
 
-__all__ = ["statements"]
+__all__ = ["seen_on_postgresql", "statements"]
 
 _OF_THE_ENGINE = ("BEGIN", "COMMIT", "ROLLBACK", "INSERT INTO writer_batches", "SELECT CAST(CAST(pg_current_xact_id")
 
@@ -36,13 +37,46 @@ async def statements(backend: Backend) -> AsyncIterator[list[str]]:
             await writer.call(lambda _: driver.set_trace_callback(None))
         return
     assert isinstance(writer, PostgresqlWriter)
-    engine = writer.engine.sync_engine
+    with seen_on_postgresql(note, writer.engine.sync_engine):
+        yield sent
 
-    def before(_conn: Any, _cursor: Any, sql: str, *_rest: Any) -> None:
+
+@contextlib.contextmanager
+def seen_on_postgresql(note: Callable[[str], None], target: Any) -> Iterator[None]:
+    """Tell of every statement that goes to a server through ``target`` (SQLAlchemy's engine or connection).
+
+    The first of a transaction goes through SQLAlchemy; from then on its connection is known, and what the hot path
+    runs on asyncpg itself is seen as well.
+    """
+    known: set[int] = set()
+
+    def know(conn: Any) -> None:
+        known.add(id(getattr(conn.connection.dbapi_connection, "driver_connection", None)))
+
+    def before(conn: Any, _cursor: Any, sql: str, *_rest: Any) -> None:
+        know(conn)
         note(sql)
 
-    event.listen(engine, "before_cursor_execute", before)
+    if isinstance(target, Connection):
+        know(target)
+
+    plain: dict[str, Any] = {name: getattr(asyncpg.Connection, name) for name in ("fetch", "execute")}
+
+    def noting(name: str) -> Any:
+        async def run(self: Any, sql: str, *args: Any, **options: Any) -> Any:
+            # Without arguments `execute` is the driver's own BEGIN or COMMIT.
+            if id(self) in known and (args or name == "fetch"):
+                note(sql)
+            return await plain[name](self, sql, *args, **options)
+
+        return run
+
+    event.listen(target, "before_cursor_execute", before)
+    for name in plain:
+        setattr(asyncpg.Connection, name, noting(name))
     try:
-        yield sent
+        yield
     finally:
-        event.remove(engine, "before_cursor_execute", before)
+        for name, method in plain.items():
+            setattr(asyncpg.Connection, name, method)
+        event.remove(target, "before_cursor_execute", before)

@@ -13,7 +13,6 @@ from lionstate.errors import InvalidInputError, MalformedCollectionError
 from lionstate.progression.collection import (
     ParsedCollection,
     append_text,
-    appended_tail,
     check_new_id,
     element,
     encode,
@@ -23,6 +22,7 @@ from lionstate.progression.collection import (
     prepare,
 )
 from lionstate.progression.digest import digest_of
+from lionstate.progression.known_text import KnownText
 from lionstate.progression.strict import POSTGRESQL_MAX_ID_BYTES, decode_again, strict_verdict
 from tests.support.collection_texts import (
     BY_NAME,
@@ -33,6 +33,14 @@ from tests.support.collection_texts import (
     readable_texts,
     same,
 )
+
+
+def appended_tail(old_text: str, new_text: str) -> list[str] | None:
+    """The own appends between two texts, as a store tells them that compares in memory."""
+    known = KnownText.of(old_text)
+    if known is None or not new_text.startswith(known.prefix):
+        return None
+    return known.tail(new_text[len(known.prefix) :])
 
 
 class TestVectors:
@@ -140,6 +148,19 @@ class TestTail:
             grown = append_text(grown, message_id)
 
         assert ids == appended_tail(text, grown)
+
+    @given(readable_texts(), st.lists(NEW_IDS, max_size=6))
+    def test_records_the_grown_text_without_the_prefix(self, text: str, ids: list[str]) -> None:
+        grown = text
+        for message_id in ids:
+            grown = append_text(grown, message_id)
+        known = KnownText.of(text)
+        if known is None:
+            return
+        encoded = grown.encode()
+
+        assert (len(encoded), hashlib.sha256(encoded).hexdigest()) == known.record(grown[len(known.prefix) :])
+        assert len(grown[len(known.prefix) :].encode()) <= known.most_rest_bytes
 
     @given(readable_texts(), readable_texts())
     def test_never_claims_a_foreign_change(self, old_text: str, new_text: str) -> None:

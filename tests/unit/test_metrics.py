@@ -37,7 +37,7 @@ def test_the_observer_feeds_them() -> None:
     metrics.wal(10, 4, 4096)
     metrics.wal_written(100)
     metrics.batch(3)
-    metrics.queue_wait(0.1)
+    metrics.queue_waits([0.1])
     metrics.queue_depth(5, 50, 0.5)
     metrics.operation("f", "written")
     metrics.foreign_commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -15,6 +16,7 @@ import pytest
 from lionstate import StateDB, shared
 from lionstate.engine import EngineSettings, StoreURL, normalize_state_db_url
 from lionstate.engine import sqlite_file as sqlite_file_module
+from lionstate.engine.ownership import StoreLock, lock_file
 from lionstate.engine.postgresql import create_engine
 from lionstate.engine.pragmas import _switch_to_wal
 from lionstate.errors import (
@@ -76,6 +78,15 @@ def test_what_cannot_be_opened_is_refused_by_name(target: str) -> None:
         StoreURL.of(target)
 
 
+@pytest.mark.parametrize("target", ["", "  "])
+def test_an_empty_text_names_no_store(target: str) -> None:
+    """Design §8: there is no default store, and an empty path would be the current folder."""
+    with pytest.raises(InvalidInputError, match="no store given"):
+        StateDB(target)
+    with pytest.raises(InvalidInputError, match="no store given"):
+        StateDB(url=target)
+
+
 def test_a_path_may_look_like_a_query(tmp_path: Path) -> None:
     path = tmp_path / "what?mode=ro#1 %41.db"
     assert path == StoreURL.of(path).path
@@ -115,10 +126,9 @@ def test_properties_name_the_store(tmp_path: Path) -> None:
     assert ("postgresql", None, "postgresql+asyncpg://h/d") == (server.dialect, server.path, server.url)
 
 
-@pytest.mark.parametrize("target", [":memory:", "postgresql://h/d"])
-def test_only_files_are_read_only(target: str) -> None:
+def test_a_memory_store_is_not_opened_read_only() -> None:
     with pytest.raises(InvalidInputError):
-        StateDB(target, readonly=True)
+        StateDB(":memory:", readonly=True)
 
 
 def test_other_event_loops_are_refused(tmp_path: Path) -> None:
@@ -385,3 +395,34 @@ def test_the_fixture_is_a_store_of_lionagi() -> None:
         tables = {row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert "progressions" in tables
     assert "progression_items" not in tables
+
+
+def test_a_lock_on_a_file_without_a_name_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decision 27: the owner removed its file between our open and our lock; two owners must not come of it."""
+    path = tmp_path / "x.lock"
+    real, taken = fcntl.flock, []
+
+    def flock(handle: int, how: int) -> None:
+        taken.append(handle)
+        if len(taken) == 1:
+            path.unlink()
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    handle = lock_file(path)
+    monkeypatch.undo()
+    assert 2 == len(taken)
+    with pytest.raises(BlockingIOError):
+        lock_file(path)
+    os.close(handle)
+
+
+def test_a_refused_store_takes_its_new_lock_file_along(tmp_path: Path) -> None:
+    lock = StoreLock(tmp_path / "x.db")
+    lock.acquire()
+    lock.release(refused=True)
+    assert not lock.path.exists()
+    lock.path.touch()
+    lock.acquire()
+    lock.release(refused=True)
+    assert lock.path.exists()

@@ -53,7 +53,18 @@ def test_an_operation_has_a_wire_form_and_says_its_contract(name: str) -> None:
         ("create_team_message", {"message": {"id": "m", "team_id": "t"}}, {"tm:m", "team:t"}),
         ("mark_team_messages_read", {"team_id": "t"}, {"team:t"}),
         ("grant_approval", {"approval_id": "x"}, {"approval-evidence"}),
+        ("finish_dispatch_attempt", {"dispatch_id": "x", "attempt": 1}, {"dispatch:x"}),
+        ("enqueue_dispatch", {"dedup_key": "x", "session_id": "s"}, {"dispatch-dedup:x", "s:s"}),
         ("delete_team", {"team_id": "t"}, None),
+        ("create_schedule", {"schedule": {"id": "x"}}, {"schedule:x"}),
+        ("update_schedule", {"schedule_id": "x"}, {"schedule:x"}),
+        ("apply_schedule_set", {"creates": [], "updates": [], "disables": []}, None),
+        ("create_schedule_run", {"run": {"id": "x", "schedule_id": "y"}}, {"run:x", "schedule:y"}),
+        ("update_schedule_run", {"run_id": "x"}, {"run:x"}),
+        ("update_status", {"entity_type": "schedule_runs", "entity_id": "x"}, {"run:x"}),
+        ("finish_task", {"run_id": "x", "worker_id": "w"}, {"run:x"}),
+        ("claim_tasks", {"worker_id": "w"}, {"worker:w"}),
+        ("submit_task", {"action_kind": "agent"}, set()),
     ],
 )
 def test_operations_on_one_row_have_its_key_in_common(name: str, params: dict[str, Any], expected: set[str]) -> None:

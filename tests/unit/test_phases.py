@@ -53,7 +53,7 @@ def test_table(
 ) -> None:
     assert ReadSource(read) is read_source(phase, authority, compat=False, reason=reason)
     assert ReadSource(compat_read) is read_source(phase, authority, compat=True, reason=reason)
-    assert AppendTarget(append) is append_target(phase, authority, reason=reason)
+    assert AppendTarget(append) is append_target(phase, authority, reason)
 
 
 def test_table_is_whole() -> None:
@@ -67,7 +67,7 @@ def test_reason_counts_only_while_blocked(phase: Phase | None) -> None:
     assert read_source(phase, None, compat=False, reason=None) is read_source(
         phase, None, compat=False, reason=BlockedCode.DELETING
     )
-    assert append_target(phase, None, reason=None) is append_target(phase, None, reason=BlockedCode.DELETING)
+    assert append_target(phase, None, None) is append_target(phase, None, BlockedCode.DELETING)
 
 
 def test_stored_words() -> None:

@@ -74,6 +74,22 @@ def test_a_fold_runs_what_is_not_behind() -> None:
     assert [["c", "d"]] == fold.ran
 
 
+def test_going_round_is_handed_on_within_a_fold() -> None:
+    """b waits for a on p:1 and is not given to the fold; c of the same fold waits for b on p:2."""
+    fold = _Fold()
+    tickets = [
+        _ticket("a", ["p:1"], NEED),
+        _ticket("b", ["p:1", "p:2"], "b", fold),
+        _ticket("c", ["p:2", "p:3"], "c", fold),
+        _ticket("d", ["p:4"], "d", fold),
+    ]
+    units = units_of(plan(tickets))
+    expected = [NEED, Later(), Later(), "d"]
+    assert expected == _results(units)
+    assert [["d"]] == fold.ran
+    assert expected == [call(CONN) for unit in units for call in unit.calls]
+
+
 def test_a_fold_with_nothing_to_run_is_not_called() -> None:
     fold = _Fold()
     tickets = [_ticket("a", ["p:1"], NEED), _ticket("b", ["p:1"], "b", fold), _ticket("c", ["p:1"], "c", fold)]

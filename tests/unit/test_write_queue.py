@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.engine import Batch, NotWritten, Outcome, Refused, Reply, SilentObserver, Unit, Unknown, Written
+from lionstate.engine import Batch, Ended, NotWritten, Outcome, Refused, Reply, SilentObserver, Unit, Unknown, Written
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -38,15 +38,28 @@ class _Writer:
         )
         self.locked: set[str] = set()
         self.started: list[tuple[Batch, asyncio.Future[list[Outcome]]]] = []
+        self.starts = asyncio.Event()
         self.taken: dict[int, Sequence[Unit]] = {}
         self.batches: list[list[Any]] = []
         self.refuse: Exception | None = None
 
-    def start(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
+    def start(self, batch: Batch, ended: Ended) -> None:
         if self.refuse is not None:
             raise self.refuse
+
+        def tell(future: asyncio.Future[list[Outcome]]) -> None:
+            error = future.exception()
+            ended(None if error else future.result(), error)
+
+        self._started(batch).add_done_callback(tell)
+
+    async def run(self, batch: Batch) -> list[Outcome]:
+        return await self._started(batch)
+
+    def _started(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
         future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self.started.append((batch, future))
+        self.starts.set()
         return future
 
     def begin(self, position: int = 0) -> None:
@@ -271,6 +284,30 @@ async def test_a_key_waits_for_its_lane_and_others_do_not() -> None:
     assert 1 == len(room.writer.started)
     await room.writer.end_all()
     assert [["q1"], ["p1"], ["p2", "pq", "q2"]] == room.writer.batches
+
+
+async def test_few_calls_take_no_lane_of_their_own_beside_many() -> None:
+    """They would end at once and never join the others again."""
+    room = _Room(lanes=3)
+    room.queue.submit_all([room.ticket(name, name) for name in "abcd"])
+    for name in "xyz":
+        room.submit(name, name)
+    assert 1 == len(room.writer.started)
+    room.submit("w", "w")
+    assert 2 == len(room.writer.started)
+    await room.writer.end_all()
+    assert [["a", "b", "c", "d"], ["x", "y", "z", "w"]] == room.writer.batches
+
+
+async def test_a_call_beside_a_stuck_batch_waits_for_two_transactions_at_most() -> None:
+    room = _Room(lanes=2)
+    room.queue.submit_all([room.ticket(name, name) for name in "abcd"])
+    room.submit("x", "x")
+    assert 1 == len(room.writer.started)
+    room.writer.starts.clear()
+    await asyncio.wait_for(room.writer.starts.wait(), 5)
+    assert ["x"] == await room.writer.end(1)
+    await room.writer.end_all()
 
 
 async def test_unknown_keys_wait_for_everything_and_everything_waits_for_them() -> None:
@@ -556,8 +593,8 @@ async def test_every_outcome_is_counted_once() -> None:
     counted: list[tuple[str, str]] = []
 
     class Observer(SilentObserver):
-        def operation(self, name: str, outcome: str) -> None:
-            counted.append((name, outcome))
+        def operation(self, name: str, outcome: str, count: int = 1) -> None:
+            counted.extend([(name, outcome)] * count)
 
     room = _Room(observer=Observer())
     room.submit("a", name="a")

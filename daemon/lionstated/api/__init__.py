@@ -2,7 +2,7 @@
 
 from .access import bearer_policy, peer_policy
 from .app import Health, operations_app, service_app
-from .contracts import OperationLike, StoreLike, Verb
+from .contracts import NewsLike, OperationLike, StoreLike, Verb
 from .listeners import Listener, Listeners, check_listeners
 from .server import ApiServer
 
@@ -11,6 +11,7 @@ __all__ = [
     "Health",
     "Listener",
     "Listeners",
+    "NewsLike",
     "OperationLike",
     "StoreLike",
     "Verb",

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lionstate import wire
 
 from ..metrics import Metrics
-from .contracts import OperationLike, StoreLike, Verb
+from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .handlers import OperationHandlers, VerbHandler, header
 from .openapi import openapi_document
 from .problems import not_found, respond
@@ -47,6 +47,7 @@ def service_app(
     *,
     metrics: Metrics,
     verbs: Mapping[str, Verb] | None = None,
+    news: NewsLike | None = None,
     max_request_bytes: int,
     max_operations: int,
     deadline_ms: int,
@@ -58,6 +59,7 @@ def service_app(
         operations: The table; decides every `/v1/ops/` route.
         metrics: Counts what is refused before it reaches the store.
         verbs: The migration API, by path below `/v1/migration/`.
+        news: Wakes who waits for items; None answers at once.
         max_request_bytes: Larger bodies are refused with 413.
         max_operations: Bound of one batch request.
         deadline_ms: Longest wait of a request.
@@ -69,8 +71,10 @@ def service_app(
         limit_bytes=max_request_bytes,
         limit_operations=max_operations,
         deadline_ms=deadline_ms,
+        news=news,
     )
-    document = wire.encode(openapi_document(handlers.table))
+    verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
+    document = wire.encode(openapi_document(handlers.table, verb_handler.table))
 
     async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, document)
@@ -79,13 +83,8 @@ def service_app(
         [
             Route("/v1/ops/{operation}", _Endpoint(handlers.operation), methods=["POST"]),
             Route("/v1/batch", _Endpoint(handlers.batch), methods=["POST"]),
-            Route("/v1/progressions/{id:path}/items", _Endpoint(handlers.read), methods=["GET"]),
-            Route("/v1/progressions/{id:path}", _Endpoint(handlers.read), methods=["GET"]),
-            Route(
-                "/v1/migration/{verb:path}",
-                VerbHandler(verbs or {}, limit_bytes=max_request_bytes),
-                methods=["GET", "POST"],
-            ),
+            *(Route(path.replace("{id}", "{id:path}"), _Endpoint(handlers.read), methods=["GET"]) for path in READS),
+            Route("/v1/migration/{verb:path}", verb_handler, methods=["GET", "POST"]),
             Route("/openapi.json", _Endpoint(openapi), methods=["GET"]),
         ],
         redirect_slashes=False,

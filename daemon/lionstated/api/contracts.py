@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-__all__ = ["OperationLike", "StoreLike", "Verb"]
+__all__ = [
+    "GENERATION_HEADER",
+    "MAX_WAIT_SECONDS",
+    "QUERY_NAMES",
+    "READS",
+    "ListenerLike",
+    "NewsLike",
+    "OperationLike",
+    "StoreLike",
+    "Verb",
+]
+
+# The reads people do with curl, the operation behind each, and the short names of its parameters.
+READS: Final = {
+    "/v1/progressions/{id}/items": "list_progression_items",
+    "/v1/progressions/{id}": "get_progression",
+}
+QUERY_NAMES: Final = {"after": "after_ordinal", "before": "before_ordinal"}
+GENERATION_HEADER: Final = "lionstate-generation"
+MAX_WAIT_SECONDS: Final = 60
 
 
 class OperationLike(Protocol):
@@ -39,6 +59,20 @@ class StoreLike(Protocol):
         self, calls: Sequence[tuple[Any, Mapping[str, Any]]], *, atomic: bool, deadline: float | None = None
     ) -> Sequence[Any]:
         """Run operations in order; one outcome each, with `.value` or `.error`."""
+
+
+class ListenerLike(Protocol):
+    """Hears of commits under one key."""
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the next one; ClosedError when no more will come."""
+
+
+class NewsLike(Protocol):
+    """Tells of commits."""
+
+    def listen(self, key: str) -> AbstractContextManager[ListenerLike]:
+        """Listen for a key while the block runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,16 @@ from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownErr
 
 from ..logs import get_logger
 from ..metrics import Metrics
-from .contracts import OperationLike, StoreLike, Verb
+from .contracts import (
+    GENERATION_HEADER,
+    MAX_WAIT_SECONDS,
+    QUERY_NAMES,
+    READS,
+    NewsLike,
+    OperationLike,
+    StoreLike,
+    Verb,
+)
 from .problems import Headers, HttpProblem, respond
 from .server import connection_of
 
@@ -86,8 +95,10 @@ class OperationHandlers:
         limit_bytes: int,
         limit_operations: int,
         deadline_ms: int,
+        news: NewsLike | None = None,
     ) -> None:
         """Build the codecs of all operations, once."""
+        self._news = news
         self._store = store
         self._metrics = metrics
         self._limit_bytes = limit_bytes
@@ -133,11 +144,10 @@ class OperationHandlers:
         codec: wire.Codec,
         params: Mapping[str, Any],
         deadline: float,
-        headers: Headers = (),
     ) -> None:
         result = await while_connected(scope, self._run(operation, codec, params, deadline))
         if result is not None:
-            await respond(send, 200, result, headers)
+            await respond(send, 200, result)
 
     async def _run(
         self, operation: OperationLike, codec: wire.Codec, params: Mapping[str, Any], deadline: float
@@ -214,23 +224,44 @@ class OperationHandlers:
         return [replies[index] for index in range(len(calls))]
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /v1/progressions/{id}` and `/items`: the two reads people do with curl."""
+        """`GET /v1/progressions/{id}` and `/items`: the two reads people do with curl; the second one may wait."""
         page = scope["path"].endswith("/items")
-        operation, codec = self._find("list_progression_items" if page else "get_progression")
+        name = READS["/v1/progressions/{id}/items" if page else "/v1/progressions/{id}"]
         query = _query(scope)
-        for short, full in (("after", "after_ordinal"), ("before", "before_ordinal")):
+        wait_seconds = _wait_seconds(query.pop("wait_seconds", "0")) if page else 0.0
+        for short, full in QUERY_NAMES.items():
             if short in query:
                 query[full] = query.pop(short)
         query["progression_id"] = scope["path_params"]["id"]
+        params = self._find(name)[1].decode_query(query)
         deadline = self._deadline(scope)
+        found = await while_connected(scope, self._followed(name, params, deadline, wait_seconds))
+        if found is not None:
+            await respond(send, 200, *found)
+
+    async def _followed(
+        self, name: str, params: Mapping[str, Any], deadline: float, wait_seconds: float
+    ) -> tuple[bytes, Headers]:
+        """Read now, and while that finds nothing again after each commit that may have changed it."""
+        if self._news is None or wait_seconds <= 0:
+            return await self._read(name, params, deadline)
+        end = time.monotonic() + wait_seconds
+        with self._news.listen(f"p:{params['progression_id']}") as listener, self._metrics.followers.track_inprogress():
+            while True:
+                found = await self._read(name, params, deadline)
+                # The last look is for what a process wrote that nobody hears of.
+                if found[0] != b"[]" or (left := end - time.monotonic()) <= 0:
+                    return found
+                await listener.wait(left)
+
+    async def _read(self, name: str, params: Mapping[str, Any], deadline: float) -> tuple[bytes, Headers]:
         headers: list[tuple[bytes, bytes]] = []
         if "get_progression_generation" in self.table:
-            generation, generation_codec = self.table["get_progression_generation"]
             # Before the rows: a replacement in between makes the cursor stale, never silently valid.
-            value = await self._run(generation, generation_codec, {"progression_id": query["progression_id"]}, deadline)
-            headers.append((b"lionstate-generation", value))
-        params = codec.decode_query(query)
-        await self._answer(scope, send, operation, codec, params, deadline, headers)
+            progression = {"progression_id": params["progression_id"]}
+            value = await self._run(*self.table["get_progression_generation"], progression, deadline)
+            headers.append((GENERATION_HEADER.encode(), value))
+        return await self._run(*self.table[name], params, deadline), headers
 
 
 class VerbHandler:
@@ -239,11 +270,11 @@ class VerbHandler:
     def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int) -> None:
         """Build the codecs of all verbs."""
         self._limit_bytes = limit_bytes
-        self._verbs = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
+        self.table = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one verb."""
-        found = self._verbs.get(scope["path_params"]["verb"])
+        found = self.table.get(scope["path_params"]["verb"])
         if found is None:
             raise NotFoundError("there is no such migration verb")
         verb, codec = found
@@ -255,6 +286,16 @@ class VerbHandler:
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
         await respond(send, 200, codec.encode(await verb.call(**params)))
+
+
+def _wait_seconds(given: str) -> float:
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_WAIT_SECONDS:
+        raise InvalidInputError(f"wait_seconds must be 0 to {MAX_WAIT_SECONDS}")
+    return seconds
 
 
 def _query(scope: Scope) -> dict[str, str]:

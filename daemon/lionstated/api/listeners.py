@@ -87,6 +87,10 @@ class Listeners:
             given = [(_kind(name, sock), BoundSocket(sock)) for name, sock in inherited_sockets()]
             for kind, bound in given:
                 found._add(kind, bound, settings, token)
+            for tcp, address in (("http", settings.listen.http), ("ops", settings.listen.ops)):
+                if address is not None and tcp not in found.kinds():
+                    found._add("http" if tcp == "http" else "ops", bind_tcp(*split_address(address)), settings, token)
+            # The last one, because a folder may be made for it.
             if "socket" not in found.kinds():
                 # Beside a store that is not there yet there may be no folder either.
                 unix = bind_unix(
@@ -95,9 +99,6 @@ class Listeners:
                     make_folder=settings.listen.socket is None,
                 )
                 found._add("socket", unix, settings, token)
-            for tcp, address in (("http", settings.listen.http), ("ops", settings.listen.ops)):
-                if address is not None and tcp not in found.kinds():
-                    found._add("http" if tcp == "http" else "ops", bind_tcp(*split_address(address)), settings, token)
             undo.pop_all()
         return found
 

@@ -1,16 +1,16 @@
-"""`/openapi.json`, generated from the operations table: types and docstrings, nothing by hand."""
+"""`/openapi.json`, generated from the tables of operations and verbs: types and docstrings, next to nothing by hand."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from lionstate import __version__, wire
 
-from .contracts import OperationLike
+from .contracts import GENERATION_HEADER, MAX_WAIT_SECONDS, QUERY_NAMES, READS, OperationLike, Verb
 
 __all__ = ["openapi_document"]
 
@@ -83,22 +83,71 @@ _SCHEMAS = {
 }
 
 
-def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> dict[str, Any]:
-    """Describe every operation and the batch route as OpenAPI 3.1."""
-    codecs = [codec for _, codec in table.values()]
+_GENERATION = {
+    "description": "Changes when the progression is replaced, not when it grows; null while it has none.",
+    "schema": {"type": ["integer", "null"]},
+}
+_WAIT = (
+    {
+        "name": "wait_seconds",
+        "in": "query",
+        "required": False,
+        "description": "While there is nothing to answer with, wait so long for a commit that changes that.",
+        "schema": {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS, "default": 0},
+    },
+)
+_SHORT = {full: short for short, full in QUERY_NAMES.items()}
+_PROBES = {
+    "/metrics": ("Every metric, in Prometheus' text format.", "text/plain", {"type": "string"}),
+    "/livez": ("Whether the writer answers; 503 when it does not.", "application/json", {"type": "object"}),
+    "/readyz": ("Whether requests are served; 503 when they are not.", "application/json", {"type": "object"}),
+}
+_OPS_LISTENER = [{"url": "http://127.0.0.1:9464", "description": "listen.ops"}]
+
+
+def openapi_document(
+    table: Mapping[str, tuple[OperationLike, wire.Codec]], verbs: Mapping[str, tuple[Verb, wire.Codec]]
+) -> dict[str, Any]:
+    """Describe every route of the daemon as OpenAPI 3.1."""
+    codecs = [codec for _, codec in (*table.values(), *verbs.values())]
     types = [codec.params_type for codec in codecs] + [codec.result_type for codec in codecs]
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = list(found)
-    params, results = schemas[: len(codecs)], schemas[len(codecs) :]
+    forms = dict(zip(map(id, codecs), zip(schemas, schemas[len(codecs) :], strict=False), strict=True))
+
+    def query(codec: wire.Codec) -> list[dict[str, Any]]:
+        # What a route with a body takes as one object, a GET takes name by name.
+        form = components[str(forms[id(codec)][0]["$ref"]).rpartition("/")[2]]
+        required = form.get("required", ())
+        return [
+            {"name": name, "in": "query", "required": name in required, "schema": schema}
+            for name, schema in form["properties"].items()
+        ]
+
     paths: dict[str, Any] = {
-        f"/v1/ops/{name}": {"post": _operation(name, operation, params[index], results[index])}
-        for index, (name, (operation, _)) in enumerate(table.items())
+        f"/v1/ops/{name}": {"post": _operation(name, operation, *forms[id(codec)])}
+        for name, (operation, codec) in table.items()
     }
+    for path, name in READS.items():
+        if name in table:
+            operation, codec = table[name]
+            answer = _answer(forms[id(codec)][1], {GENERATION_HEADER: _GENERATION})
+            parameters = [*map(_in_path, query(codec)), *(_WAIT if path.endswith("/items") else ())]
+            paths[path] = {"get": _described(f"read {name}", operation.script, parameters=parameters, **answer)}
+    for name, (verb, codec) in verbs.items():
+        form = {"parameters": query(codec)} if verb.method == "GET" else _body(forms[id(codec)][0])
+        described = _described(f"migration {name}", verb.call, **form, **_answer(forms[id(codec)][1]))
+        paths[f"/v1/migration/{name}"] = {verb.method.lower(): described}
+    for path, (text, kind, schema) in _PROBES.items():
+        content = {"200": {"description": text, "content": {kind: {"schema": schema}}}}
+        probe = {"operationId": path.strip("/"), "summary": text, "responses": content}
+        paths[path] = {"get": probe, "servers": _OPS_LISTENER}
     paths["/v1/batch"] = {
         "post": {
             "operationId": "batch",
             "summary": "Run operations in order; atomic makes them one transaction.",
-            **_exchange(_ref("BatchRequest"), _ref("BatchResponse")),
+            **_body(_ref("BatchRequest")),
+            **_answer(_ref("BatchResponse")),
         }
     }
     return {
@@ -110,22 +159,27 @@ def openapi_document(table: Mapping[str, tuple[OperationLike, wire.Codec]]) -> d
 
 
 def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
-    text = inspect.getdoc(operation.script) or name
-    return {
-        "operationId": name,
-        "summary": text.splitlines()[0],
-        "description": text,
-        "x-writes": operation.writes,
-        "x-idempotent": operation.idempotent,
-        **_exchange(params, result),
-    }
+    marks = {"x-writes": operation.writes, "x-idempotent": operation.idempotent}
+    return _described(name, operation.script, **marks, **_body(params), **_answer(result))
 
 
-def _exchange(params: Any, result: Any) -> dict[str, Any]:
-    return {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": params}}},
-        "responses": {
-            "200": {"description": "Done.", "content": {"application/json": {"schema": result}}},
-            "default": _PROBLEM,
-        },
-    }
+def _described(name: str, call: Callable[..., Any], **rest: Any) -> dict[str, Any]:
+    text = inspect.getdoc(call) or name
+    return {"operationId": name.replace(" ", "_"), "summary": text.splitlines()[0], "description": text, **rest}
+
+
+def _in_path(parameter: dict[str, Any]) -> dict[str, Any]:
+    """A parameter of one of the reads: the progression is part of the path, and some names are shorter there."""
+    name = parameter["name"]
+    if name == "progression_id":
+        return {**parameter, "name": "id", "in": "path"}
+    return {**parameter, "name": _SHORT.get(name, name)}
+
+
+def _body(params: Any) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": params}}}}
+
+
+def _answer(result: Any, headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    done = {"description": "Done.", "content": {"application/json": {"schema": result}}}
+    return {"responses": {"200": {**done, "headers": headers} if headers else done, "default": _PROBLEM}}

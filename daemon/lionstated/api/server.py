@@ -1,4 +1,4 @@
-"""uvicorn on sockets of ours: no signal handling, no idle polling, peer credentials, lost connections."""
+"""uvicorn on sockets of ours: no signal handling, no idle polling, bounded heads, who calls, lost connections."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ import uvicorn
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from lionstate import wire
+from lionstate.errors import InvalidInputError
+
 from ..sockets import BoundSocket
 
 __all__ = ["ApiServer", "Connection", "Peer", "connection_of"]
 
 _EXTENSION = "lionstate.connection"
+# Request line and headers together. An id of 1,024 bytes takes 3 KiB of an address; there is nothing longer in either.
+_HEAD_BYTES = 16 * 1024
+_LINGER_SECONDS = 1.0
 _KEEP_ALIVE_SECONDS = 75  # longer than any client of ours keeps an idle connection
 
 
@@ -45,10 +51,75 @@ def connection_of(scope: Scope) -> Connection | None:
     return connection
 
 
+class _HeadTooLargeError(Exception):
+    """Raised inside the parser, which then stops as at any malformed request."""
+
+
 class _Protocol(HttpToolsProtocol):
-    """Adds the connection to every scope; rests on uvicorn's internals, a test of ours watches it."""
+    """Adds the connection to every scope and bounds what the parser collects; rests on uvicorn's internals, tests of
+    ours watch it.
+    """
 
     _connection: Connection
+    _head_bytes = 0
+    # Since the parser last had a whole head or some of a body: it keeps what it has not passed on yet.
+    _pending_bytes = 0
+    _refused = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._pending_bytes += len(data)
+        super().data_received(data)
+        if self._pending_bytes > _HEAD_BYTES and not self._refused:
+            self._refuse()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + len(": \r\n"))
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > _HEAD_BYTES:
+            raise _HeadTooLargeError
+
+    def on_headers_complete(self) -> None:
+        self._pending_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._pending_bytes = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes > _HEAD_BYTES:
+            self._refuse()
+        else:
+            self._refused = True
+            super().send_400_response(msg)
+
+    def _refuse(self) -> None:
+        """Answer 431 or 414, and read on for a moment: a close at once would take the answer away again."""
+        self._refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        long_url = len(getattr(self, "url", b"")) > _HEAD_BYTES
+        error = InvalidInputError(f"the {'address' if long_url else 'header'} is longer than {_HEAD_BYTES} bytes")
+        document = wire.problem(error, status=414 if long_url else 431)
+        body = wire.encode(document)
+        self.transport.write(
+            f"HTTP/1.1 {document['status']} {document['title']}\r\ncontent-type: application/problem+json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
+            + body
+        )
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def connection_made(self, transport: Any) -> None:
         self._connection = Connection(_peer(transport.get_extra_info("socket")))
@@ -61,6 +132,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head_bytes = 0
         extensions: Any = {_EXTENSION: self._connection}
         self.scope["extensions"] = extensions
 

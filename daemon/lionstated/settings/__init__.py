@@ -3,17 +3,20 @@
 Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables are never read.
 """
 
-from .load import flag_names, load_settings
-from .model import Maintenance, Settings, is_loopback, split_address
+from .load import description_of, flag_names, is_switch, load_settings
+from .model import Delivery, Maintenance, Settings, is_loopback, split_address
 from .text import config_text, effective_text, mask_url
 
 __all__ = [
+    "Delivery",
     "Maintenance",
     "Settings",
     "config_text",
+    "description_of",
     "effective_text",
     "flag_names",
     "is_loopback",
+    "is_switch",
     "load_settings",
     "mask_url",
     "split_address",

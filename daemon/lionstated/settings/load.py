@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from lionstate.errors import InvalidInputError
 
 from .model import ENV_PREFIX, Settings
 
-__all__ = ["flag_names", "load_settings"]
+__all__ = ["description_of", "flag_names", "is_switch", "load_settings"]
 
 
 def load_settings(
@@ -90,13 +91,23 @@ def _line(exc: ValidationError, file: str | Path | None, flags: Mapping[str, str
     return f"setting {key} in {origin}: {first['msg']}"
 
 
-def _leaves() -> set[str]:
+def _leaves() -> dict[str, FieldInfo]:
     return {
-        f"{section}.{leaf}"
+        f"{section}.{leaf}": field
         for section, outer in Settings.model_fields.items()
         if isinstance(outer.annotation, type) and issubclass(outer.annotation, BaseModel)
-        for leaf in outer.annotation.model_fields
+        for leaf, field in outer.annotation.model_fields.items()
     }
+
+
+def is_switch(key: str) -> bool:
+    """Whether a setting is true or false."""
+    return _leaves()[key].annotation in (bool, bool | None)
+
+
+def description_of(key: str) -> str:
+    """What a setting does."""
+    return _leaves()[key].description or key
 
 
 def _flag(key: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -135,6 +136,49 @@ class Maintenance(_Section):
     )
 
 
+class Delivery(_Section):
+    """The outbox: a command of yours delivers each dispatch, at least once."""
+
+    enabled: bool = Field(default=False, description="Run it; needs a command.")
+    command: list[str] = Field(
+        default=[],
+        description="Program and arguments, no shell; the payload comes on stdin. An argument that is {deliver_to} or"
+        " {payload} is replaced.",
+    )
+    permanent_exit_codes: list[int] = Field(
+        default=[], description="Exit codes after which there is no other attempt; 0 is success, others are retried."
+    )
+    timeout_seconds: float = Field(default=10.0, gt=0, description="Longest run of the command, then SIGTERM.")
+    kill_seconds: float = Field(default=2.0, ge=0, description="From SIGTERM to SIGKILL.")
+    concurrency: int = Field(default=4, ge=1, le=256, description="Commands at the same time.")
+    interval_seconds: float = Field(default=1.0, gt=0, description="Time between two looks for what others entered.")
+    batch: int = Field(default=16, ge=1, le=1000, description="Dispatches claimed in one transaction.")
+
+    @field_validator("command", "permanent_exit_codes", mode="before")
+    @classmethod
+    def _list(cls, value: object) -> object:
+        # A flag is text: a JSON array.
+        if isinstance(value, str):
+            try:
+                return json.loads(value or "[]")
+            except ValueError:
+                raise ValueError("must be a JSON array") from None
+        return [] if value is None else value
+
+    @field_validator("command")
+    @classmethod
+    def _argv(cls, value: list[str]) -> list[str]:
+        if value and (not value[0].strip() or any("\0" in part for part in value)):
+            raise ValueError("must name a program, without NUL")
+        return value
+
+    @model_validator(mode="after")
+    def _runnable(self) -> Delivery:
+        if self.enabled and not self.command:
+            raise ValueError("enabled needs a command")
+        return self
+
+
 class Shutdown(_Section):
     """The end of the process."""
 
@@ -160,6 +204,7 @@ class Settings(BaseSettings):
     auth: Auth = Auth()
     queue: Queue = Queue()
     maintenance: Maintenance = Maintenance()
+    delivery: Delivery = Delivery()
     shutdown: Shutdown = Shutdown()
     log: Log = Log()
 

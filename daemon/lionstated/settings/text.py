@@ -27,6 +27,8 @@ def _toml_value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

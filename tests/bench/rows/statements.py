@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import event
-
 from tests.bench.context import Bench, available
 from tests.bench.report import Row
 from tests.bench.stores import Conversation, History
+from tests.support.statements import seen_on_postgresql
 
 __all__ = ["counted"]
 
@@ -32,15 +31,8 @@ def _counting(state: Any) -> Iterator[Counter[str]]:
             writer._driver.set_trace_callback(None)
         return
 
-    def note(_conn: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        seen.update([statement[:40]])
-
-    engine = writer.engine.sync_engine
-    event.listen(engine, "before_cursor_execute", note)
-    try:
+    with seen_on_postgresql(lambda sql: seen.update([sql[:40]]), writer.engine.sync_engine):
         yield seen
-    finally:
-        event.remove(engine, "before_cursor_execute", note)
 
 
 async def counted(bench: Bench) -> Row:

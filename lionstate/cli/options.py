@@ -1,0 +1,51 @@
+"""The options that every command shares, and the run of a command on the store they name.
+
+Imports nothing heavy: ``--help`` must not wait for a database library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import typer
+
+__all__ = ["Daemon", "Json", "Reason", "Token", "Url", "Where", "run_on"]
+
+R = TypeVar("R")
+
+Where: TypeAlias = tuple[str | None, str | None, str | None]
+"""The values of ``--url``, ``--daemon`` and ``--token``."""
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="LIONSTATE_DATABASE__URL", help="The store: a file or a URL.", show_default=False),
+]
+Daemon = Annotated[
+    str | None,
+    typer.Option("--daemon", envvar="LIONSTATE_DAEMON", help="A daemon: unix:/path or http://host:port."),
+]
+Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", help="The daemon's bearer token.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
+
+
+def run_on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False, alone: bool = False) -> R:
+    """Open the store or its daemon, do the work with its facade, close it; Ctrl-C ends it early.
+
+    Args:
+        reads: The work only looks: a store opened here is left exactly as it is.
+        alone: The work is for the one process that writes the file; a daemon on the store is refused.
+    """
+    from lionstate.cli.interrupt import run_until_interrupted
+    from lionstate.cli.target import Target, open_target
+
+    target = Target(*where)
+    if alone:
+        target.refuse_a_daemon()
+
+    async def run() -> R:
+        async with open_target(target, reads=reads) as state:
+            return await work(state)
+
+    return run_until_interrupted(run())

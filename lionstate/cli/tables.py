@@ -1,0 +1,102 @@
+"""Rows and facts as text for people, and JSON for machines."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["ago", "cell", "done", "note", "print_facts", "print_json", "print_rows", "size"]
+
+_CONTENT = 80
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value in one line."""
+    from lionstate import wire
+
+    sys.stdout.write(wire.encode(value).decode() + "\n")
+
+
+def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Print that a command did what it says."""
+    if as_json:
+        print_json(facts)
+    else:
+        note(text)
+
+
+def note(text: str) -> None:
+    """Print one line."""
+    from rich.console import Console
+
+    Console(soft_wrap=True).print(text, highlight=False, markup=False)
+
+
+def cell(name: str, value: Any) -> str:
+    """A column's value as text: a time of day for ``…_at``, nothing as a dash, a long text cut."""
+    if value is None:
+        return "-"
+    if name.endswith("_at") and isinstance(value, (int, float)):
+        return datetime.datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, str):
+        text = value
+    else:
+        from lionstate import wire
+
+        text = wire.encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= _CONTENT else text[: _CONTENT - 1] + "…"
+
+
+def ago(then: float) -> str:
+    """How long ago a time was, in its largest unit."""
+    seconds = max(0.0, time.time() - then)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that gives a short number."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def print_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], *, title: str | None = None) -> None:
+    """Print a table; nothing of the texts is taken for markup. Without rows only its headings."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
+    for row in rows:
+        table.add_row(*(escape(text) for text in row))
+    _console().print(table)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values, one line each."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        table.add_row(name, escape(cell(name, value)))
+    _console().print(table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # A pipe has no width: rows of a table that is read by `grep` must not be cut at 80 columns.
+    found = Console()
+    return found if found.is_terminal else Console(width=400)

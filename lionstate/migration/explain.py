@@ -1,0 +1,166 @@
+"""``explain()``: why one progression is where it is, and what would move it; reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from lionstate.dialects import dialect_of
+from lionstate.errors import BlockedCode, HeldReason, NotFoundError
+from lionstate.migration.control import get_maintenance_enabled, get_pause
+from lionstate.progression.phases import Authority, Phase
+from lionstate.progression.sightings import sighted_at
+from lionstate.progression.storage_state import StorageState, get_state
+from lionstate.schema.own import progression_activity, progression_sizes
+
+__all__ = ["RUNBOOK", "Explanation", "explain"]
+
+RUNBOOK: Final[Mapping[BlockedCode, str]] = {
+    BlockedCode.MALFORMED_JSON: "the value is no JSON text: repair it with set_progression, then retry",
+    BlockedCode.NOT_ARRAY: "the value is JSON but no array: repair it with set_progression, then retry",
+    BlockedCode.NON_STRING: "an element is no text: repair it with set_progression, then retry",
+    BlockedCode.NUL_IN_ID: "an id holds a NUL character: repair it with set_progression, then retry",
+    BlockedCode.LONE_SURROGATE: "an id holds half of a surrogate pair: repair it with set_progression, then retry",
+    BlockedCode.ID_TOO_LONG: "an id is longer than this database can index: repair it with set_progression, then retry",
+    BlockedCode.NOT_TEXT: "the column holds no text: repair it with set_progression, then retry",
+    BlockedCode.COUNT_MISMATCH: "JSON and items have different lengths: verify names the first difference; then retry",
+    BlockedCode.DIGEST_MISMATCH: "JSON and items hold different ids: verify names the first difference; then retry",
+    BlockedCode.ORDINAL_MISMATCH: "item rows have gaps: verify names the first; then retry",
+    BlockedCode.ALLOCATOR_MISMATCH: "the next ordinal is not the length: verify shows both; then retry",
+    BlockedCode.ORDINAL_COLLISION: "a copied position held another id: another program writes item rows; then retry",
+    BlockedCode.FOREIGN_WRITE: "another program wrote the JSON value: switch it off; then retry, or after cutover"
+    " unblock with --adopt or --discard",
+    BlockedCode.ORPHAN_ITEMS: "item rows without a state row: unblock with --use json or --use items",
+    BlockedCode.DELETING: "it is being deleted",
+}
+"""What an operator does about each code."""
+
+_HELD: Final[Mapping[HeldReason, str]] = {
+    HeldReason.FOREIGN_WRITER: "cutover waits for another program that writes this store: switch it off, or accept it",
+    HeldReason.VERIFY_OVER_BUDGET: "its cutover would hold the lock for too long: raise the budget, then release",
+    HeldReason.FENCE_MISSING: "the fence was removed: install it again or turn it off",
+    HeldReason.OPERATOR: "an operator holds it: release it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One progression and what it waits for; holds no message ids.
+
+    Attributes:
+        progression_id: The progression.
+        phase: Its phase; ``json`` without a state row.
+        authority: Which representation counts: ``json``, ``items`` or ``none``.
+        waits: Why it does not move now, most decisive first; () when the next step works on it, or it is done.
+        blocked_code: With ``blocked``: why.
+        held_reason: Why automatic work passes it over.
+        held_detail: The figure behind that.
+        copied: Elements of the admission prefix that are copied; None outside ``dual``.
+        to_copy: Elements of the admission prefix; None outside ``dual``.
+        next_ordinal: The allocator; None without a state row.
+        frozen_count: Elements of the JSON at its cutover.
+        compat_read: Whether it is read from the frozen prefix and the tail.
+        size_bytes: Bytes of its JSON value when it was measured; None when it was not.
+        measured_at: When that was, epoch seconds.
+        appends: Appends observed and kept while its JSON took them; None when none were kept.
+        updated_at: Last change of its state, epoch seconds.
+        cutover_at: When it was cut over.
+    """
+
+    progression_id: str
+    phase: str
+    authority: str
+    waits: tuple[str, ...]
+    blocked_code: str | None = None
+    held_reason: str | None = None
+    held_detail: str | None = None
+    copied: int | None = None
+    to_copy: int | None = None
+    next_ordinal: int | None = None
+    frozen_count: int | None = None
+    compat_read: bool = False
+    size_bytes: int | None = None
+    measured_at: float | None = None
+    appends: int | None = None
+    updated_at: float | None = None
+    cutover_at: float | None = None
+
+
+def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanation:
+    """Tell the state of one progression and why it does not move.
+
+    Raises:
+        NotFoundError: There is no such progression.
+
+    Cost: eight seeks at most; no lock.
+    Contract: ADR-0117 D5; design §5.
+    """
+    state = get_state(conn, progression_id)
+    if not dialect_of(conn).existing_progressions(conn, [progression_id]) or (state and state.is_tombstone):
+        raise NotFoundError("there is no such progression")
+    sizes, activity = progression_sizes.c, progression_activity.c
+    size = conn.execute(
+        select(sizes.bytes, sizes.measured_at).where(sizes.progression_id == progression_id)
+    ).one_or_none()
+    seen = conn.execute(select(activity.appends).where(activity.progression_id == progression_id)).one_or_none()
+    known = Explanation(
+        progression_id,
+        Phase.JSON.value,
+        Authority.JSON.value,
+        (),
+        size_bytes=size[0] if size else None,
+        measured_at=size[1] if size else None,
+        appends=seen[0] if seen else None,
+    )
+    if state is None:
+        waits = _store_waits(conn, now)
+        if size is None:
+            waits.append("its size has not been measured yet: the next steps do that")
+        return replace(known, waits=tuple(waits))
+    is_dual = state.phase is Phase.DUAL
+    return replace(
+        known,
+        phase=state.phase.value,
+        authority=state.authority.value,
+        waits=tuple(_waits(conn, state, now)),
+        blocked_code=state.blocked_reason,
+        held_reason=state.held_reason,
+        held_detail=state.held_detail,
+        copied=state.backfill_next if is_dual else None,
+        to_copy=state.source_count if is_dual else None,
+        next_ordinal=state.next_ordinal,
+        frozen_count=state.frozen_count,
+        compat_read=state.compat_read,
+        updated_at=state.updated_at,
+        cutover_at=state.cutover_at,
+    )
+
+
+def _store_waits(conn: Connection, now: float) -> list[str]:
+    """What keeps the whole store from moving."""
+    waits = []
+    pause = get_pause(conn, now)
+    if pause is not None:
+        waits.append(f"migration is paused by {pause.actor}: resume it")
+    if get_maintenance_enabled(conn) is False:
+        waits.append("automatic migration is disabled: enable it, or step by hand")
+    return waits
+
+
+def _waits(conn: Connection, state: StorageState, now: float) -> list[str]:
+    if state.phase is Phase.BLOCKED and state.blocked_reason is not None:
+        return [f"blocked {state.blocked_reason}: {RUNBOOK[BlockedCode(state.blocked_reason)]}"]
+    if state.phase is Phase.ITEMS:
+        return []
+    waits = _store_waits(conn, now)
+    if state.held_reason is not None:
+        waits.append(f"held {state.held_reason}: {_HELD[HeldReason(state.held_reason)]}")
+    if state.phase is Phase.JSON and state.shadow_rows:
+        waits.append("rows of its rolled back copy are removed first")
+    complete = state.phase is Phase.DUAL and state.backfill_next == state.source_count
+    if complete and state.held_reason is None and sighted_at(conn, now) is not None:
+        waits.append(_HELD[HeldReason.FOREIGN_WRITER])
+    return waits

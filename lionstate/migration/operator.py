@@ -1,0 +1,154 @@
+"""The verbs an operator looks and repairs with: preflight, explain, blocked, retry, unblock, rollback, release."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from lionstate.errors import InvalidInputError
+from lionstate.migration import cutover
+from lionstate.migration.explain import Explanation, explain
+from lionstate.migration.memory import Memory
+from lionstate.migration.port import MigrationStore, bound
+from lionstate.migration.preflight import Preflight, preflight
+from lionstate.migration.report import BlockedProgression
+from lionstate.migration.status import read_blocked
+from lionstate.migration.unblock import Foreign, Representation, retry, unblock
+from lionstate.progression.phases import new_generation
+
+__all__ = ["OperatorVerbs", "checked_limit"]
+
+_MAX_LIMIT: Final = 10_000
+
+
+def checked_limit(limit: int, lowest: int) -> int:
+    """A number of rows to name.
+
+    Raises:
+        InvalidInputError: Not between ``lowest`` and 10,000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not lowest <= limit <= _MAX_LIMIT:
+        raise InvalidInputError(f"limit is not between {lowest} and {_MAX_LIMIT}")
+    return limit
+
+
+class OperatorVerbs:
+    """What a person asks and decides about single progressions and the store as a whole."""
+
+    _store: MigrationStore
+    _memory: Memory
+    _actor: str
+
+    async def preflight(self, *, limit: int = 20) -> Preflight:
+        """Read every JSON value once and say what migration will meet; changes nothing.
+
+        Args:
+            limit: Progressions to name for each code, 0 to 10,000.
+
+        Cost: the whole column once, in short snapshots; no lock.
+        Contract: ADR-0117 D3; design decision 15.
+        """
+        return await preflight(self._store, limit=checked_limit(limit, 0))
+
+    async def explain(self, progression_id: str) -> Explanation:
+        """Tell why one progression is where it is and what would move it.
+
+        Raises:
+            NotFoundError: There is no such progression.
+
+        Contract: ADR-0117 D5.
+        """
+        found: Explanation = await self._store.read(bound(explain, progression_id, now=time.time()))
+        return found
+
+    async def blocked(self, *, limit: int = 100) -> tuple[BlockedProgression, ...]:
+        """Blocked progressions, those blocked longest first.
+
+        Args:
+            limit: Rows, 1 to 10,000.
+        """
+        script = bound(read_blocked, limit=checked_limit(limit, 1))
+        found: tuple[BlockedProgression, ...] = await self._store.read(script)
+        return found
+
+    async def retry(self, progression_id: str, *, reason: str | None = None) -> None:
+        """Return a blocked progression to ``json``, from where it is admitted anew; its item rows go in chunks.
+
+        Raises:
+            NotFoundError: There is no such progression.
+            PhaseConflictError: It is not blocked.
+            ProgressionBlockedError: Its authority is not the JSON, which lacks what was appended since the cutover.
+
+        Contract: design decision 14.
+        """
+        script = bound(
+            retry,
+            progression_id,
+            generation=new_generation(),
+            actor=self._actor,
+            reason=reason,
+            now=time.time(),
+        )
+        await self._store.maintain("progression_migrate.retry", script, progressions=[progression_id])
+        self._memory.forget(progression_id)
+
+    async def unblock(
+        self,
+        progression_id: str,
+        *,
+        use: Representation | None = None,
+        foreign: Foreign | None = None,
+        reason: str | None = None,
+    ) -> str:
+        """Let a blocked progression out; see ``lionstate.migration.unblock.unblock``.
+
+        Args:
+            use: ``json`` or ``items``, only where neither representation is trusted.
+            foreign: ``adopt`` or ``discard`` the ids that only the JSON has, where there are any.
+        Returns:
+            The phase that it has then: ``json`` or ``items``.
+        Raises:
+            NotFoundError: There is no such progression.
+            PhaseConflictError: It is not blocked, or there is no choice.
+            ProgressionBlockedError: ``use`` or ``foreign`` must be given.
+            ParityError: The items are not whole; nothing was changed.
+
+        Contract: design decision 14.
+        """
+        phase = await unblock(
+            self._store,
+            progression_id,
+            use=None if use is None else Representation(use),
+            foreign=None if foreign is None else Foreign(foreign),
+            actor=self._actor,
+            reason=reason,
+            now=time.time(),
+        )
+        self._memory.forget(progression_id)
+        return phase
+
+    async def rollback(self, progression_id: str, *, reason: str | None = None) -> None:
+        """Return a dual progression to ``json`` and hold it until `release`; its rows go later, in chunks.
+
+        Raises:
+            NotFoundError: There is no such progression.
+            PhaseConflictError: It is not in ``dual``; the message says what is possible instead.
+
+        Contract: ADR-0117 D4; design decision 13.
+        """
+        script = bound(
+            cutover.roll_back,
+            progression_id,
+            generation=new_generation(),
+            actor=self._actor,
+            reason=reason,
+            now=time.time(),
+        )
+        await self._store.maintain("progression_migrate.rollback", script, progressions=[progression_id])
+        self._memory.forget(progression_id)
+
+    async def release(self, progression_id: str, *, reason: str | None = None) -> bool:
+        """Lift the hold of one progression; return whether there was one."""
+        script = bound(cutover.release, progression_id, actor=self._actor, reason=reason, now=time.time())
+        found: bool = await self._store.maintain("progression_migrate.release", script, progressions=[progression_id])
+        return found

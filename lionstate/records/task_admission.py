@@ -1,0 +1,67 @@
+"""The rules of the task queue: what a task declares, what a worker can serve, how long its key may be waited for; pure.
+
+Contract: ADR-0055 D1; reference §2.3 (ADR-0071 as LionAGI 0.36.0 has it).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+__all__ = [
+    "ACTION_KINDS",
+    "CAP_EXCEEDED",
+    "EXECUTION_TARGETS",
+    "HEARTBEAT_SECONDS",
+    "LEASE_SECONDS",
+    "MOST_ATTEMPTS",
+    "MOST_WAITERS",
+    "TOO_LONG",
+    "admits_parking",
+    "concurrency_key_of",
+    "outlasts",
+    "servable",
+]
+
+LEASE_SECONDS: Final = 300.0
+HEARTBEAT_SECONDS: Final = 90.0
+MOST_ATTEMPTS: Final = 3
+MOST_WAITERS: Final = 2
+ACTION_KINDS: Final = ("agent", "flow", "fanout", "play", "flow_yaml", "engine", "command", "workflow")
+EXECUTION_TARGETS: Final = ("host", "local_worktree", "daytona", "remote_agent", "process")
+TOO_LONG: Final = "run.skipped.duration_exceeds_lease"
+CAP_EXCEEDED: Final = "run.skipped.waiter_cap_exceeded"
+
+# Capabilities that are not plain conditions: one at a time on a host, and a mere preference.
+_EXCLUSIVE: Final = frozenset(("gpu-exclusive",))
+_PREFERENCES: Final = ("warmed-cache",)
+
+
+def servable(advertised: Iterable[str]) -> list[str]:
+    """What a task may require of a worker that advertises these."""
+    return list(dict.fromkeys((*advertised, *_PREFERENCES)))
+
+
+def concurrency_key_of(required: Iterable[str]) -> str | None:
+    """The key under which tasks that need something exclusive run one at a time on this host."""
+    exclusive = sorted(_EXCLUSIVE.intersection(required))
+    return f"{socket.gethostname()}:{'+'.join(exclusive)}" if exclusive else None
+
+
+def _declared(args: Any) -> Mapping[str, Any]:
+    declared = args.get("admission") if isinstance(args, Mapping) else None
+    return declared if isinstance(declared, Mapping) else {}
+
+
+def outlasts(args: Any, lease_seconds: float) -> str | None:
+    """Why a task does not fit into a lease, in words; None when it declares nothing that says so."""
+    seconds = _declared(args).get("max_duration_seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < lease_seconds:
+        return None
+    return f"a declared duration of {seconds:g} s does not fit into a lease of {lease_seconds:g} s"
+
+
+def admits_parking(args: Any) -> bool:
+    """Whether a task waits, however many wait before it."""
+    return bool(_declared(args).get("allow_deferred_over_cap"))

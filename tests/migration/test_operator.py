@@ -1,0 +1,268 @@
+"""Preflight, explain, retry and unblock (design decisions 14, 15; design §5)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lionstate.errors import (
+    InvalidInputError,
+    NotFoundError,
+    ParityError,
+    PhaseConflictError,
+    ProgressionBlockedError,
+)
+from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, Representation
+from lionstate.progression.digest import digest_of
+from tests.support.backends import Backend
+from tests.support.collection_texts import VECTORS
+from tests.support.migration import (
+    WHOLE,
+    assert_cut_over,
+    items_of,
+    make_ids,
+    rows_of_everything,
+    service_of,
+    state_of,
+    until_done,
+)
+
+IDS = make_ids(20)
+
+
+async def test_preflight_judges_as_admission_does(backend: Backend) -> None:
+    values = {"good": json.dumps(IDS), "empty": "[]", "torn": "[", "map": "{}", "mixed": '["a", 1]', "torn2": "nope"}
+    for name, value in values.items():
+        await backend.put_progression(name, value)
+    before = await rows_of_everything(backend)
+    service = service_of(backend)
+    found = await service.preflight(limit=1)
+    assert {MIGRATABLE: 2, "malformed_json": 2, "not_array": 1, "non_string": 1} == found.verdicts
+    assert {"malformed_json": ("torn",), "not_array": ("map",), "non_string": ("mixed",)} == found.named
+    assert (20, 20, sum(map(len, values.values())), len(values["good"])) == (
+        found.items,
+        found.largest_items,
+        found.size_bytes,
+        found.largest_bytes,
+    )
+    assert (False, {}) == (found.has_fence, found.left_out)
+    assert IDS[0] not in str(found)
+    assert before == await rows_of_everything(backend)
+    await until_done(service)
+    after = await service.preflight()
+    assert ({}, {"items": 2, "blocked": 4}, True) == (after.verdicts, after.left_out, after.has_fence)
+    assert found.verdicts.keys() - {MIGRATABLE} == (await service.status()).blocked.keys()
+    with pytest.raises(InvalidInputError):
+        await service.preflight(limit=-1)
+
+
+async def test_preflight_pages(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        await backend.put_progression(f"p{number}", json.dumps(IDS[: number + 1]))
+    monkeypatch.setattr("lionstate.migration.preflight._PAGE_ROWS", 3)
+    monkeypatch.setattr("lionstate.migration.preflight._SNAPSHOT_BYTES", 100)
+    found = await service_of(backend).preflight()
+    assert ({MIGRATABLE: 7}, 28) == (found.verdicts, found.items)
+
+
+async def test_explain_follows_a_progression(backend: Backend, state: Any) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    with pytest.raises(NotFoundError):
+        await service.explain("nope")
+    found = await service.explain("p")
+    assert ("json", "json", None) == (found.phase, found.authority, found.size_bytes)
+    (wait,) = found.waits
+    assert "size has not been measured" in wait
+    await service.step(max_items=5, max_seconds=60)
+    found = await service.explain("p")
+    assert ("dual", 5, 20, (), len(json.dumps(IDS))) == (
+        found.phase,
+        found.copied,
+        found.to_copy,
+        found.waits,
+        found.size_bytes,
+    )
+    await service.pause(reason="lunch")
+    await service.set_maintenance_enabled(False)
+    paused, disabled = (await service.explain("p")).waits
+    assert "paused by test" in paused and "disabled" in disabled
+    await service.resume()
+    await service.set_maintenance_enabled(True)
+    await service.rollback("p")
+    found = await service.explain("p")
+    assert ("json", "operator", True) == (found.phase, found.held_reason, "removed first" in found.waits[-1])
+    await service.release("p")
+    await until_done(service)
+    found = await service.explain("p")
+    assert ("items", "items", 20, ()) == (found.phase, found.authority, found.frozen_count, found.waits)
+    assert found.cutover_at is not None
+
+
+def test_every_code_has_its_line() -> None:
+    from lionstate.errors import BlockedCode
+
+    assert set(BlockedCode) == set(RUNBOOK)
+
+
+async def test_a_repaired_progression_is_retried(backend: Backend, state: Any) -> None:
+    await backend.put_progression("p", '["a", ')
+    service = service_of(backend)
+    await until_done(service)
+    assert "malformed_json" in (await service.explain("p")).waits[0]
+    await state.set_progression("p", IDS)
+    await service.retry("p", reason="repaired")
+    assert ("json", None) == (lambda row: (row["phase"], row["blocked_reason"]))(await state_of(backend))
+    await until_done(service)
+    await assert_cut_over(backend, IDS)
+
+
+async def test_a_retry_starts_from_scratch(backend: Backend, state: Any) -> None:
+    """Its rows are removed before it is admitted again."""
+    await backend.put_progression("p", json.dumps(IDS))
+    await service_of(backend).step(max_items=5, max_seconds=60)
+    await backend.execute("UPDATE progressions SET collection = :text", text=json.dumps([*IDS, "theirs"]))
+    service = service_of(backend)
+    assert {"foreign_write": 1} == (await service.step(**WHOLE)).blocked
+    before = (await state_of(backend))["generation"]
+    assert 5 == len(await items_of(backend))
+    await service.retry("p")
+    row = await state_of(backend)
+    assert ("json", 1, 0) == (row["phase"], row["shadow_rows"], row["next_ordinal"])
+    assert before != row["generation"]
+    await state.append_to_progression("p", "ours")
+    # Where rows carry versions, the write of others holds the cutover by itself.
+    await service.set_accept_foreign_writers(True)
+    await until_done(service)
+    await assert_cut_over(backend, [*IDS, "theirs", "ours"])
+
+
+async def test_what_is_not_blocked_is_refused(backend: Backend) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    for call in (service.retry, service.unblock):
+        with pytest.raises(PhaseConflictError):
+            await call("p")
+        with pytest.raises(NotFoundError):
+            await call("nope")
+    await until_done(service)
+    for call in (service.retry, service.unblock):
+        with pytest.raises(PhaseConflictError):
+            await call("p")
+
+
+async def orphaned(backend: Backend, rows: list[str]) -> None:
+    """Item rows that no state row explains, found by an append."""
+    await backend.put_progression("p", json.dumps(IDS))
+    for ordinal, message_id in enumerate(rows):
+        await backend.execute("INSERT INTO progression_items VALUES ('p', :at, :mid)", at=ordinal, mid=message_id)
+    step = await service_of(backend).step(**WHOLE)
+    assert {"orphan_items": 1} == step.blocked
+
+
+async def test_without_a_trusted_one_the_operator_says_which(backend: Backend, state: Any) -> None:
+    await orphaned(backend, IDS[:3])
+    service = service_of(backend)
+    before = await rows_of_everything(backend)
+    with pytest.raises(ProgressionBlockedError):
+        await service.unblock("p")
+    with pytest.raises(ProgressionBlockedError):
+        await service.retry("p")
+    assert before == await rows_of_everything(backend)
+    assert "json" == await service.unblock("p", use=Representation.JSON, reason="the rows are leftovers")
+    await until_done(service)
+    await assert_cut_over(backend, IDS)
+
+
+async def test_the_items_can_be_made_the_authority(backend: Backend, state: Any) -> None:
+    await orphaned(backend, IDS[:3])
+    assert "items" == await service_of(backend).unblock("p", use=Representation.ITEMS, reason="they are right")
+    await assert_cut_over(backend, IDS[:3])
+    await state.append_to_progression("p", "new")
+    assert [*IDS[:3], "new"] == await state.get_progression("p")
+
+
+async def test_items_with_a_gap_cannot(backend: Backend) -> None:
+    await orphaned(backend, IDS[:3])
+    await backend.execute("DELETE FROM progression_items WHERE ordinal = 1")
+    before = await rows_of_everything(backend)
+    with pytest.raises(ParityError):
+        await service_of(backend).unblock("p", use=Representation.ITEMS)
+    assert before == await rows_of_everything(backend)
+
+
+async def cut_and_blocked(backend: Backend, state: Any, *, collection: str | None = None) -> None:
+    """A cut-over progression with one row behind its prefix, blocked with the items as its authority."""
+    await backend.put_progression("p", json.dumps(IDS))
+    await until_done(service_of(backend))
+    await state.append_to_progression("p", "tail")
+    if collection is not None:
+        # Past the fence, as a REPLACE or a replica session would.
+        await backend.execute("UPDATE progression_storage_state SET replacing = 1")
+        await backend.execute("UPDATE progressions SET collection = :text", text=collection)
+        await backend.execute("UPDATE progression_storage_state SET replacing = 0")
+    await backend.execute(
+        "UPDATE progression_storage_state SET phase = 'blocked', blocked_reason = 'foreign_write', compat_read = 0"
+    )
+
+
+@pytest.mark.parametrize("choice", [Foreign.ADOPT, Foreign.DISCARD])
+async def test_foreign_ids_after_cutover_are_adopted_or_discarded(
+    backend: Backend, state: Any, choice: Foreign
+) -> None:
+    await cut_and_blocked(backend, state, collection=json.dumps([*IDS, "x", "tail", "y"]))
+    service = service_of(backend)
+    before = await rows_of_everything(backend)
+    with pytest.raises(ProgressionBlockedError, match="2 ids"):
+        await service.unblock("p")
+    with pytest.raises(PhaseConflictError):
+        await service.unblock("p", use=Representation.ITEMS)
+    with pytest.raises(ProgressionBlockedError):
+        await service.retry("p")
+    assert before == await rows_of_everything(backend)
+    generation = (await state_of(backend))["generation"]
+    assert "items" == await service.unblock("p", foreign=choice, reason="test")
+    expected = [*IDS, "tail", "x", "y"] if choice is Foreign.ADOPT else [*IDS, "tail"]
+    await assert_cut_over(backend, expected)
+    row = await state_of(backend)
+    assert (20, digest_of(IDS)) == (row["frozen_count"], row["source_digest"])
+    assert generation != row["generation"]
+    assert expected == await state.get_progression("p")
+    await state.append_to_progression("p", "z")
+    assert [*expected, "z"] == await state.get_progression("p")
+
+
+async def test_a_changed_prefix_is_written_anew_from_the_items(backend: Backend, state: Any) -> None:
+    await cut_and_blocked(backend, state, collection="not json")
+    assert "items" == await service_of(backend).unblock("p")
+    await assert_cut_over(backend, [*IDS, "tail"])
+
+
+async def test_items_that_are_not_those_of_the_cutover_stay_blocked(backend: Backend, state: Any) -> None:
+    await cut_and_blocked(backend, state)
+    await backend.execute("UPDATE progression_items SET message_id = 'other' WHERE ordinal = 7")
+    before = await rows_of_everything(backend)
+    with pytest.raises(ParityError):
+        await service_of(backend).unblock("p")
+    assert before == await rows_of_everything(backend)
+
+
+async def test_preflight_gives_the_vectors_verdicts(backend: Backend) -> None:
+    """The same verdict on both databases for the same bytes, and the one that admission gives."""
+    expected: dict[str, list[str]] = {}
+    longest = backend.direct.store.dialect.capabilities.max_migratable_id_bytes
+    for vector in VECTORS:
+        if "\0" in vector["text"] and backend.is_postgresql:
+            continue
+        await backend.put_progression(vector["name"], vector["text"])
+        code = vector["code"]
+        if code is None and longest is not None and max(map(len, json.loads(vector["text"])), default=0) > longest:
+            code = "id_too_long"
+        expected.setdefault(code or MIGRATABLE, []).append(vector["name"])
+    found = await service_of(backend).preflight(limit=10_000)
+    assert {code: len(names) for code, names in expected.items()} == found.verdicts
+    assert {code: sorted(names) for code, names in expected.items() if code != MIGRATABLE} == {
+        code: sorted(names) for code, names in found.named.items()
+    }
