@@ -19,9 +19,8 @@
     │   └ OutcomeUnknownError
     ├ SchemaError                               503   3
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
-    │   └ TwoSqliteLibrariesError
+    │   └ TwoSqliteLibrariesError  UnverifiedLionagiError
     ├ ClosedError (RuntimeError)                503   1
-    ├ UnverifiedLionagiError                    -     3   raised by the bridge only
     └ DaemonError                               -     9   raised by StateClient only
         └ DaemonUnreachableError  WireError
 
@@ -357,11 +356,10 @@ class ClosedError(StateError, RuntimeError):
     http_status = 503
 
 
-class UnverifiedLionagiError(StateError):
+class UnverifiedLionagiError(SchemaError):
     """This is not the LionAGI that the bridge was made for; nothing was changed."""
 
     code = "unverified_lionagi"
-    exit_code = 3
 
 
 class DaemonError(StateError):
