@@ -130,7 +130,7 @@ class Handle:
         """
         operation = operation_of(script)
         db = self._require()
-        if self._options.daemon is not None and await self._has_tables():
+        if await self._goes_to_daemon():
             await self._send(operation, params)
             return
         once = functools.partial(self._once, operation, params, session_id)
@@ -175,7 +175,7 @@ class Handle:
     async def read(self, script: Callable[..., Deferred[R]], original: Original[R], progression_id: str) -> R:
         """Run a read operation in one snapshot; what grows with history is decoded outside of it."""
         db = self._require()
-        if self._options.daemon is not None and await self._has_tables():
+        if await self._goes_to_daemon():
             client = await self._served_client()
             found: R = await getattr(client, script.__name__)(progression_id)
             return found
@@ -205,6 +205,10 @@ class Handle:
                 await run_inside(own, work)
         else:
             _unnoted.add(self._url, session_id)
+
+    async def _goes_to_daemon(self) -> bool:
+        """Not before lionstate has seen the store; once the daemon is known to serve it there is nothing to ask."""
+        return self._options.daemon is not None and (self._is_served or await self._has_tables())
 
     async def _has_tables(self) -> bool:
         async with self._require().read_snapshot() as conn:

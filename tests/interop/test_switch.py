@@ -69,6 +69,18 @@ def _verb(store: Store, *arguments: str) -> dict[str, Any]:
     return found
 
 
+def test_only_a_process_without_the_bridge_holds_the_cutover(stores: Stores) -> None:
+    """Decision 37: by the times of sessions, and on PostgreSQL by the versions of dual rows."""
+    store = stores("a", "plain")
+    _talk(store, "plain")
+    assert {"foreign_writer": 2} == _verb(store, "step", "--until-done")["held"]
+    assert 2 == _verb(store, "status")["phases"]["dual"]
+    assert _ids(10) == _talk(store, "bridge")["ids"]
+    assert {} == _verb(store, "step", "--until-done")["held"]
+    assert 2 == _verb(store, "status")["phases"]["items"]
+    assert _ids(15) == _talk(store, "bridge")["ids"]
+
+
 def test_li_has_the_verbs_of_the_record(stores: Stores) -> None:
     """ADR-0117 D5: `li state progression-migrate status|step|verify|compat-read`, on the store LionAGI is set to."""
     store = stores("a", "plain")
