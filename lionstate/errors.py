@@ -19,7 +19,8 @@
     │   └ OutcomeUnknownError
     ├ SchemaError                               503   3
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
-    │   └ TwoSqliteLibrariesError  UnverifiedLionagiError
+    │   └ NotEmptyError  UncopyableError  TwoSqliteLibrariesError  UnverifiedLionagiError
+    ├ DifferenceError                           500   6
     ├ ClosedError (RuntimeError)                503   1
     └ DaemonError                               -     9   raised by StateClient only
         └ DaemonUnreachableError  WireError
@@ -46,12 +47,14 @@ __all__ = [
     "DaemonError",
     "DaemonUnreachableError",
     "DeadlineExceededError",
+    "DifferenceError",
     "ForeignKeyError",
     "ForeignLineageError",
     "HeldReason",
     "InvalidInputError",
     "MalformedCollectionError",
     "NestedWriteError",
+    "NotEmptyError",
     "NotFoundError",
     "OutcomeUnknownError",
     "OverloadedError",
@@ -67,6 +70,7 @@ __all__ = [
     "StateError",
     "TransitionRejectedError",
     "TwoSqliteLibrariesError",
+    "UncopyableError",
     "UniqueConflictError",
     "UnrecognizedStoreError",
     "UnverifiedLionagiError",
@@ -343,10 +347,29 @@ class UnrecognizedStoreError(SchemaError):
     code = "unrecognized_store"
 
 
+class NotEmptyError(SchemaError):
+    """The target holds something already and is no copy of this source that was begun; nothing was changed."""
+
+    code = "not_empty"
+
+
+class UncopyableError(SchemaError):
+    """The target cannot hold some values of the source; nothing was changed."""
+
+    code = "uncopyable"
+
+
 class TwoSqliteLibrariesError(SchemaError):
     """Two SQLite libraries would open one file in one process, which loses commits."""
 
     code = "two_sqlite_libraries"
+
+
+class DifferenceError(StateError):
+    """What was written is not what was read: a copy, a backup or their source has changed."""
+
+    code = "difference"
+    exit_code = 6
 
 
 class ClosedError(StateError, RuntimeError):

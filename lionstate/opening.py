@@ -43,11 +43,11 @@ from lionstate.schema.readonly import (
     put_empty_own_tables_on_postgresql,
 )
 
-__all__ = ["Parts", "require_asyncio"]
+__all__ = ["SMALLEST_DATABASE_BYTES", "Parts", "require_asyncio", "write_alone"]
 
 # Several processes may open a new store at once; on PostgreSQL a lane gives way after half a second.
 _SCHEMA_WAIT_SECONDS = 30.0
-_SMALLEST_DATABASE_BYTES = 512
+SMALLEST_DATABASE_BYTES = 512
 
 
 def require_asyncio() -> None:
@@ -147,7 +147,7 @@ class Parts:
         size = file.size_bytes
         if size == 0 and not self.settings.readonly:
             return False
-        if 0 < size < _SMALLEST_DATABASE_BYTES:
+        if 0 < size < SMALLEST_DATABASE_BYTES:
             # SQLite would take a few bytes of something else for a new file and write over them.
             raise UnrecognizedStoreError("the file is no database")
         look = dataclasses.replace(self.settings, readonly=True, tidy=True, readers=1)
@@ -177,10 +177,10 @@ class Parts:
         def script(conn: Connection) -> OpenReport:
             return apply_schema(conn, kind, lionagi_compatible=lionagi_compatible, now=time.time())
 
-        self.report = await _write(writer, script)
+        self.report = await write_alone(writer, script)
         with suppress(BackendBusyError):
             # New tables have no statistics before the server's own round (design decision 10); a lock can wait for it.
-            await _write(writer, writer.dialect.refresh_statistics)
+            await write_alone(writer, writer.dialect.refresh_statistics)
 
     async def _record_normalized(
         self, writer: SqliteWriter | PostgresqlWriter, reader: Reader, normalized: bool | None
@@ -189,7 +189,7 @@ class Parts:
             return
         reason = "asked for when the store was opened"
         record = functools.partial(record_normalized_default, enabled=normalized, now=time.time(), reason=reason)
-        await _write(writer, record)
+        await write_alone(writer, record)
 
     def connections(self) -> Connections:
         """Connections of the writer and the readers now, from memory; none when closed."""
@@ -212,7 +212,7 @@ class Parts:
                     self.file.release()
 
 
-async def _write(writer: SqliteWriter | PostgresqlWriter, script: Callable[[Connection], Any]) -> Any:
+async def write_alone(writer: SqliteWriter | PostgresqlWriter, script: Callable[[Connection], Any]) -> Any:
     """Run a script that other processes may be running as well; wait for them beyond one lane's patience."""
     give_up = time.monotonic() + _SCHEMA_WAIT_SECONDS
     while True:

@@ -110,9 +110,9 @@ def run_and_leave() -> int:
 
 
 def leave(code: int) -> None:
-    """End the process; a thread stuck in the database must not keep a forced one alive."""
+    """End the process; a forced end waits neither for a thread in the database nor for modules to be torn down."""
     stuck = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
-    if code != 0 and stuck:
+    if code == _EXIT_INTERRUPTED or (code != 0 and stuck):
         _leave(code)
     sys.exit(code)
 

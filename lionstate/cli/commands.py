@@ -10,6 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from lionstate.cli import migrate, outbox, sessions, store
+from lionstate.cli.backup import backup, restore
+from lionstate.cli.copy import copy
+from lionstate.cli.prune import prune
 from lionstate.errors import StateError
 from lionstate.startup import INTERRUPTED
 
@@ -30,6 +33,10 @@ app.add_typer(outbox.app, name="dispatches")
 app.command()(store.stats)
 app.command()(store.checkpoint)
 app.command()(store.vacuum)
+app.command()(copy)
+app.command()(backup)
+app.command()(restore)
+app.command()(prune)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

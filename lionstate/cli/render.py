@@ -11,11 +11,12 @@ from lionstate.cli.tables import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, TaskID
     from rich.table import Table
 
     from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["progress", "status", "steps", "verification"]
+__all__ = ["counter", "progress", "stages", "status", "steps", "verification"]
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
@@ -145,17 +146,43 @@ def verification(found: VerificationResult, *, as_json: bool) -> None:
 @contextmanager
 def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[MigrationStatus], None]]:
     """A bar of progressions in ``items``; yields what moves it. Nothing is drawn when stderr is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = _console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as bar:
+    with _bar(show=show) as bar:
         task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))
 
         def advance(now: MigrationStatus) -> None:
             bar.update(task, total=_migratable(now), completed=min(now.phases.get("items", 0), _migratable(now)))
 
         yield advance
+
+
+@contextmanager
+def stages(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar per stage; yields what moves them: stage, done, total. Nothing is drawn when stderr is no terminal."""
+    with _bar(show=show) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield advance
+
+
+@contextmanager
+def counter(what: str, *, show: bool) -> Iterator[Callable[[int], None]]:
+    """A bar without an end; yields what sets the number it shows. Nothing is drawn when stderr is no terminal."""
+    with _bar(show=show) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _bar(*, show: bool) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = _console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not (show and console.is_terminal))
 
 
 def _migratable(found: MigrationStatus) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
 
+from lionstate.dialects.bulk import BulkIntents
 from lionstate.dialects.records import RecordIntents
 from lionstate.errors import StateError
 
@@ -23,12 +24,14 @@ class Capabilities:
         concurrent_writers: Whether several write transactions can be open at once.
         max_migratable_id_bytes: Longest message id, in UTF-8 bytes, that an item row can hold; None is any.
         json_functions: Names of SQL functions that expand JSON, for plan tests.
+        strict_values: A column takes only values of its type, a text no NUL character, JSON nothing else.
     """
 
     name: str
     concurrent_writers: bool
     max_migratable_id_bytes: int | None
     json_functions: tuple[str, ...]
+    strict_values: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class ParentValue:
     seal: object | None = None
 
 
-class Dialect(RecordIntents, Protocol):
+class Dialect(RecordIntents, BulkIntents, Protocol):
     """The seam between the rooms above and one database."""
 
     capabilities: Capabilities

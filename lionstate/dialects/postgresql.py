@@ -34,6 +34,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.bulk_postgresql import PostgresqlBulk
 from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.dialects.statement import Statement
 from lionstate.errors import (
@@ -205,7 +206,7 @@ def _jsonb(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((func.strpos(cast(column, Text), "\\u0000") == 0, cast(column, JSONB)))
 
 
-class PostgresqlDialect(PostgresqlRecords):
+class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -213,6 +214,7 @@ class PostgresqlDialect(PostgresqlRecords):
         concurrent_writers=True,
         max_migratable_id_bytes=2_000,
         json_functions=("jsonb_array_elements", "json_array_elements", "jsonb_array_length"),
+        strict_values=True,
     )
 
     def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:

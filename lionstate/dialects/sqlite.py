@@ -36,6 +36,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.bulk_sqlite import SqliteBulk
 from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.errors import (
@@ -123,7 +124,7 @@ def _code(error: BaseException) -> int:
     return found & 0xFF if isinstance(found, int) else 0
 
 
-class SqliteDialect(SqliteRecords):
+class SqliteDialect(SqliteRecords, SqliteBulk):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -131,6 +132,7 @@ class SqliteDialect(SqliteRecords):
         concurrent_writers=False,
         max_migratable_id_bytes=None,
         json_functions=("json_each", "json_tree", "json_array_length", "json_extract"),
+        strict_values=False,
     )
 
     def insert_ignore(self, table: Table, keys: Sequence[str] = ()) -> Any:

@@ -13,6 +13,7 @@ from lionstate.facade.evidence import EvidenceFacade
 from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
+from lionstate.facade.retention import RetentionFacade
 from lionstate.facade.runner import Runner
 from lionstate.facade.schedule_runs import ScheduleRunFacade
 from lionstate.facade.schedule_statistics import ScheduleStatisticsFacade
@@ -38,6 +39,7 @@ __all__ = [
     "MessageFacade",
     "ProgressionFacade",
     "ProjectFacade",
+    "RetentionFacade",
     "Runner",
     "ScheduleFacade",
     "ScheduleRunFacade",
@@ -61,6 +63,7 @@ class Facade(
     EvidenceFacade,
     StatusFacade,
     SessionLifecycleFacade,
+    RetentionFacade,
     InvocationFacade,
     ShowFacade,
     TeamFacade,

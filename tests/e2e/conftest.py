@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -67,6 +68,13 @@ def lionstated(*arguments: str | Path, **env: str) -> subprocess.CompletedProces
 def lionstate(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command ``lionstate`` to its end."""
     return _command([LIONSTATE, *map(str, arguments)], env)
+
+
+def idle_control() -> float:
+    """Seconds that the command takes to do nothing: what a limit in seconds is held against on a busy machine."""
+    began = time.monotonic()
+    assert 0 == lionstate("--version").returncode
+    return time.monotonic() - began
 
 
 def clean_environment(**env: str) -> dict[str, str]:
