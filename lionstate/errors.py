@@ -32,9 +32,10 @@ An exception's docstring is its default message.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 __all__ = [
+    "ERROR_CODES",
     "AccessDeniedError",
     "AdmissionRejectedError",
     "ArtifactPathError",
@@ -407,6 +408,9 @@ class WireError(DaemonError):
 
 def _tree(cls: type[StateError]) -> list[type[StateError]]:
     return [cls, *(found for child in cls.__subclasses__() for found in _tree(child))]
+
+
+ERROR_CODES: Final = frozenset(found.code for found in _tree(StateError))
 
 
 def error_from_code(code: str, message: str, *, reason: str | None = None) -> StateError:

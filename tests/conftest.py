@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.method_kinds import MethodKinds
 from tests.support.postgres import PostgresServer, PostgresUnavailableError
 from tests.support.stores import backend, empty_store, state
 
@@ -16,6 +17,16 @@ COLLECTED = pytest.StashKey[list[str]]()
 """Node ids of a run before any was deselected."""
 
 _SERVERS = {"postgres_15": 15, "postgres_18": 18}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Ask for the report of `method_kinds` on a part of the suite."""
+    parser.addoption("--method-kinds", action="store_true", help="judge which methods the conformance tests call")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch which facade methods the conformance tests call."""
+    config.pluginmanager.register(MethodKinds())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lionstate.operations.table import KeysFunction, Operation, operation
 from lionstate.records import branches, live, messages, metadata_merge, session_changes, sessions
+from lionstate.records.schemas import ANY, MAPPING, TEXT, list_of, nullable
 from lionstate.records.values import check_text, encoded_json, finite_number, rough_size
 
 __all__ = ["TABLE"]
@@ -119,6 +120,8 @@ def _changes(params: Params) -> Params:
     return {"branch_id": params["branch_id"], **branches.checked_changes(fields)}
 
 
+_LABEL = {"type": ["string", "null"], "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$", "maxLength": 160}
+
 TABLE: tuple[Operation, ...] = (
     operation(
         live.record_message,
@@ -127,6 +130,7 @@ TABLE: tuple[Operation, ...] = (
         fold=live.record_many,
         prepare=live.checked_record,
         size=_message_size,
+        schemas={"msg": messages.MESSAGE_SCHEMA},
     ),
     operation(
         live.insert_message,
@@ -135,6 +139,7 @@ TABLE: tuple[Operation, ...] = (
         fold=live.insert_message_many,
         prepare=live.checked_record,
         size=_message_size,
+        schemas={"msg": messages.MESSAGE_SCHEMA},
     ),
     operation(
         live.insert_messages,
@@ -143,6 +148,7 @@ TABLE: tuple[Operation, ...] = (
         fold=live.insert_messages_many,
         prepare=live.checked_record,
         size=_message_size,
+        schemas={"msgs": list_of(messages.MESSAGE_SCHEMA), "progression_ids": list_of(TEXT)},
     ),
     operation(messages.get_message),
     operation(messages.get_messages),
@@ -152,6 +158,7 @@ TABLE: tuple[Operation, ...] = (
         keys=_session_keys,
         prepare=lambda params: {"session": sessions.checked_session(params["session"])},
         size=rough_size,
+        schemas={"session": sessions.SESSION_SCHEMA},
     ),
     operation(sessions.get_session),
     operation(sessions.get_session_by_cc_id),
@@ -160,11 +167,27 @@ TABLE: tuple[Operation, ...] = (
     operation(sessions.count_sessions),
     operation(session_changes.touch_session_activity, writes=True, keys=_session_key, prepare=_touch),
     operation(
-        session_changes.merge_session_node_metadata, writes=True, keys=_session_key, prepare=_patch, size=rough_size
+        session_changes.merge_session_node_metadata,
+        writes=True,
+        keys=_session_key,
+        prepare=_patch,
+        size=rough_size,
+        schemas={"patch": MAPPING},
     ),
-    operation(session_changes.set_session_user_label, writes=True, keys=_session_key, prepare=_label),
     operation(
-        session_changes.set_session_provenance, writes=True, keys=_session_key, prepare=_provenance, size=rough_size
+        session_changes.set_session_user_label,
+        writes=True,
+        keys=_session_key,
+        prepare=_label,
+        schemas={"label": _LABEL},
+    ),
+    operation(
+        session_changes.set_session_provenance,
+        writes=True,
+        keys=_session_key,
+        prepare=_provenance,
+        size=rough_size,
+        schemas={"node_metadata": ANY},
     ),
     operation(
         session_changes.update_artifact_verification,
@@ -172,6 +195,7 @@ TABLE: tuple[Operation, ...] = (
         keys=_session_key,
         prepare=_verification,
         size=rough_size,
+        schemas={"verification": nullable(MAPPING)},
     ),
     operation(session_changes.repair_session_progression, writes=True, keys=_session_key, prepare=_session_named),
     operation(
@@ -180,10 +204,18 @@ TABLE: tuple[Operation, ...] = (
         keys=_branch_keys,
         prepare=lambda params: {"branch": branches.checked_branch(params["branch"])},
         size=rough_size,
+        schemas={"branch": branches.BRANCH_SCHEMA},
     ),
     operation(branches.get_branch),
     operation(branches.list_branches),
-    operation(branches.update_branch, writes=True, keys=_branch_key, prepare=_changes, size=rough_size),
+    operation(
+        branches.update_branch,
+        writes=True,
+        keys=_branch_key,
+        prepare=_changes,
+        size=rough_size,
+        schemas=branches.CHANGES_SCHEMAS,
+    ),
     operation(branches.get_branch_messages),
     operation(branches.repair_branch_progression, writes=True, keys=_branch_key, prepare=_branch_named),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from lionstate.operations.table import Operation, operation
 from lionstate.records import definitions
+from lionstate.records.schemas import choice
 from lionstate.records.values import rough_size
 
 __all__ = ["TABLE"]
@@ -24,7 +25,13 @@ def _prepare(params: dict[str, Any]) -> dict[str, Any]:
 
 TABLE: tuple[Operation, ...] = (
     operation(
-        definitions.save_definition, writes=True, idempotent=False, keys=_keys, prepare=_prepare, size=rough_size
+        definitions.save_definition,
+        writes=True,
+        idempotent=False,
+        keys=_keys,
+        prepare=_prepare,
+        size=rough_size,
+        schemas={"kind": choice(definitions.DEFINITION_KINDS)},
     ),
     operation(definitions.get_definition),
     operation(definitions.list_definition_versions),

@@ -7,6 +7,7 @@ from typing import Any
 
 from lionstate.operations.table import Operation, operation
 from lionstate.records import evidence
+from lionstate.records.schemas import MAPPING, TEXT
 from lionstate.records.values import rough_size
 
 __all__ = ["TABLE"]
@@ -28,6 +29,8 @@ def _nothing(_params: Mapping[str, Any]) -> frozenset[str]:
     return frozenset()
 
 
+_NAME = {**TEXT, "minLength": 1}
+
 TABLE: tuple[Operation, ...] = (
     operation(
         evidence.insert_artifact,
@@ -35,6 +38,7 @@ TABLE: tuple[Operation, ...] = (
         keys=_artifact_keys,
         prepare=evidence.check_artifact,
         size=rough_size,
+        schemas={"kind": _NAME, "name": _NAME, "content": MAPPING},
     ),
     operation(evidence.get_artifact),
     operation(evidence.list_artifacts_for_invocation),
@@ -46,6 +50,7 @@ TABLE: tuple[Operation, ...] = (
         keys=_nothing,
         prepare=evidence.check_event,
         size=rough_size,
+        schemas={"details": MAPPING},
     ),
     operation(evidence.list_admin_events),
 )

@@ -8,11 +8,13 @@ from typing import Any
 from lionstate.operations.table import Operation, operation, progression_key
 from lionstate.progression import append, delete, reads, replace
 from lionstate.progression.collection import PreparedCollection
+from lionstate.records.schemas import ID, list_of, nullable, whole_number
 
 __all__ = ["TABLE"]
 
 _CALL_BYTES = 256
 _ID_BYTES = 40
+_COLLECTION = {"collection": nullable(list_of(ID))}
 
 
 def _collection_size(params: Mapping[str, Any]) -> int:
@@ -30,7 +32,12 @@ def _append_size(params: Mapping[str, Any]) -> int:
 
 TABLE: tuple[Operation, ...] = (
     operation(
-        append.append_to_progression, writes=True, keys=progression_key, fold=append.append_many, size=_append_size
+        append.append_to_progression,
+        writes=True,
+        keys=progression_key,
+        fold=append.append_many,
+        size=_append_size,
+        schemas={"message_id": ID},
     ),
     operation(
         replace.create_progression,
@@ -38,6 +45,7 @@ TABLE: tuple[Operation, ...] = (
         keys=progression_key,
         prepare=replace.prepare_collection,
         size=_collection_size,
+        schemas=_COLLECTION,
     ),
     operation(
         replace.set_progression,
@@ -45,10 +53,14 @@ TABLE: tuple[Operation, ...] = (
         keys=progression_key,
         prepare=replace.prepare_collection,
         size=_collection_size,
+        schemas=_COLLECTION,
     ),
     operation(delete.delete_progression, writes=True, idempotent=False, keys=progression_key),
     operation(reads.get_progression),
-    operation(reads.list_progression_items),
+    operation(
+        reads.list_progression_items,
+        schemas={"limit": whole_number(1, reads.MAX_LIMIT)},
+    ),
     operation(reads.count_progression_items),
     operation(reads.get_progression_generation),
 )

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.progression.parsed import ParsedValues
+from lionstate.records.schemas import Schema, schemas_of
 from lionstate.schema.types import RawJson
 
 __all__ = [
@@ -42,6 +43,7 @@ class Operation:
         prepare: Pure work on the parameters before the transaction: validation, encoding, digests. Returns the
             parameters to use instead; its errors refuse the call before anything is written.
         size: Estimated bytes of a call's parameters.
+        schemas: JSON Schema of parameters, by name, where it says more than the type.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Operation:
     fold: FoldFunction | None
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None
     size: Callable[[Mapping[str, Any]], int]
+    schemas: Mapping[str, Schema]
     parameters: tuple[inspect.Parameter, ...] = field(default=())
     _shape: tuple[tuple[str, ...], frozenset[str], frozenset[str], bool] = field(
         default=((), frozenset(), frozenset(), True)
@@ -153,12 +156,15 @@ def operation(
     fold: FoldFunction | None = None,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     size: Callable[[Mapping[str, Any]], int] = estimated_size,
+    schemas: Mapping[str, Schema] | None = None,
 ) -> Operation:
     """Make the entry of a script; its name and parameters are the script's.
 
-    A script that declares its arguments with ``takes`` is prepared by that check.
+    A script that declares its arguments with ``takes`` is prepared by that check and described by its schemas.
     """
+    if schemas is None:
+        schemas = schemas_of(script)
     prepare = prepare or getattr(script, "check", None)
     parameters = tuple(inspect.signature(script).parameters.values())[1:]
     shape = _shape(parameters)
-    return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, parameters, shape)
+    return Operation(script.__name__, script, writes, idempotent, keys, fold, prepare, size, schemas, parameters, shape)

@@ -31,6 +31,7 @@ __all__ = [
     "parse_for_append",
     "parse_readable",
     "prepare",
+    "text_fault",
 ]
 
 MAX_NEW_ID_BYTES = 1_024
@@ -117,17 +118,26 @@ def append_text(text: str, message_id: str) -> str:
     return f"{text[:end]}{'' if is_empty else SEPARATOR}{element(message_id)}{text[end:]}"
 
 
-def _fault_of(message_id: object) -> str | None:
-    if not isinstance(message_id, str):
+def text_fault(value: object) -> str | None:
+    """Why a value cannot be a text on both databases; None if it can."""
+    if not isinstance(value, str):
         return "not text"
+    if "\0" in value:
+        return "holds NUL"
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return "holds a lone surrogate"
+    return None
+
+
+def _fault_of(message_id: object) -> str | None:
+    if (fault := text_fault(message_id)) is not None or not isinstance(message_id, str):
+        return fault
     if not message_id:
         return "empty"
-    if "\0" in message_id:
-        return "holds NUL"
-    try:
-        length = len(message_id) if message_id.isascii() else len(message_id.encode())
-    except UnicodeEncodeError:
-        return "holds a lone surrogate"
+    length = len(message_id) if message_id.isascii() else len(message_id.encode())
     return f"longer than {MAX_NEW_ID_BYTES} bytes" if length > MAX_NEW_ID_BYTES else None
 
 

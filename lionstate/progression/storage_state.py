@@ -10,7 +10,8 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.dialects.statement import Row, compiled_once
-from lionstate.errors import BlockedCode
+from lionstate.errors import BlockedCode, InvalidInputError
+from lionstate.progression.collection import text_fault
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_storage_state as table
@@ -138,6 +139,16 @@ _WHOLE = _Form(StorageState._make, StorageState._fields)
 _FOR_APPEND = _Form(AppendState._make, AppendState._fields)
 
 
+def _usable(ids: Iterable[object]) -> list[str]:
+    """Refuse what no row is called: PostgreSQL fails on it even in a comparison, SQLite's json_each on no text."""
+    usable: list[str] = []
+    for found in ids:
+        if (fault := text_fault(found)) is not None or not isinstance(found, str):
+            raise InvalidInputError(f"the progression id is not acceptable: {fault}")
+        usable.append(found)
+    return usable
+
+
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     """Lock parents in id order, then their state rows, then read; progressions that do not exist are left out.
 
@@ -154,7 +165,7 @@ def lock_for_append(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked
 
 def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:
     dialect = dialect_of(conn)
-    wanted = ids if len(ids) == 1 else sorted(set(ids))
+    wanted = _usable(ids) if len(ids) == 1 else sorted(set(_usable(ids)))
     if not dialect.capabilities.concurrent_writers:
         rows = form.both(conn, wanted)
         return [(row[0], None, None if row[1] is None else form.of(row[1:])) for row in rows]
@@ -168,7 +179,7 @@ def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[st
 
 def get_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, StorageState]:
     """Read state rows without locks, for readers."""
-    rows = compiled_once(_WHOLE.states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(list(ids))})
+    rows = compiled_once(_WHOLE.states_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(_usable(ids))})
     return {state.progression_id: state for state in map(_WHOLE.of, rows)}
 
 

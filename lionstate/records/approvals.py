@@ -19,6 +19,7 @@ from lionstate.errors import ConflictError, InvalidInputError, NotFoundError
 from lionstate.records.arguments import above, optional, page_limit, page_offset, takes, whole, words
 from lionstate.records.evidence_chain import GENESIS, hash_params, sealed, verify_links
 from lionstate.records.rows import all_rows, filtered, first_row, insert_row, lock_row, page, update_rows
+from lionstate.records.schemas import MAPPING, described
 from lionstate.records.values import check_text
 from lionstate.schema.control import approval_evidence, approvals
 
@@ -108,6 +109,7 @@ def _decide(
     return _change(conn, row, status, now, hmac_key, **stamp, **more)
 
 
+@described(MAPPING)
 def _hashed(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInputError(f"{name} must be a mapping, not {type(value).__name__}")

@@ -1,7 +1,7 @@
 """Declares what the arguments of a script must be; pure.
 
 ``takes`` checks them when the script is called and hands the same check to the operation, which runs it before the
-call enters the queue: what is refused never costs a transaction.
+call enters the queue: what is refused never costs a transaction. It hands over their schemas too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,24 @@ from typing import Any, TypeAlias, TypeVar, cast
 from sqlalchemy import Connection, Table
 
 from lionstate.errors import InvalidInputError
+from lionstate.records.schemas import (
+    ANY,
+    FLAG,
+    MAPPING,
+    NUMBER,
+    TEXT,
+    Schema,
+    choice,
+    columns_schema,
+    described,
+    list_of,
+    merged,
+    nullable,
+    row_schema,
+    schema_of,
+    schemas_of,
+    whole_number,
+)
 from lionstate.records.values import (
     MAX_PAGE,
     CheckedRow,
@@ -38,6 +56,7 @@ __all__ = [
     "page_limit",
     "page_offset",
     "row_of",
+    "saying",
     "takes",
     "texts",
     "whole",
@@ -47,6 +66,16 @@ __all__ = [
 Check: TypeAlias = Callable[[str, Any], Any]
 Rule: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def saying(schemas: Mapping[str, Schema]) -> Callable[[F], F]:
+    """Say what a rule asks of the arguments that it looks at, by name."""
+
+    def decorate(rule: F) -> F:
+        vars(rule)["schemas"] = schemas
+        return rule
+
+    return decorate
 
 
 def takes(*rules: Rule, **checks: Check) -> Callable[[F], F]:
@@ -64,6 +93,9 @@ def takes(*rules: Rule, **checks: Check) -> Callable[[F], F]:
             checked = rule(checked)
         return checked
 
+    said = {name: schema for name, one in checks.items() if (schema := schema_of(one)) is not None}
+    schemas = merged(said, *map(schemas_of, rules))
+
     def decorate(script: F) -> F:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD,)
         names = [found.name for found in inspect.signature(script).parameters.values() if found.kind in kinds]
@@ -73,6 +105,7 @@ def takes(*rules: Rule, **checks: Check) -> Callable[[F], F]:
             return script(conn, **check(dict(zip(names, args, strict=False)) | kwargs))
 
         vars(run)["check"] = check
+        vars(run)["schemas"] = schemas
         return cast(F, run)
 
     return decorate
@@ -80,12 +113,18 @@ def takes(*rules: Rule, **checks: Check) -> Callable[[F], F]:
 
 def optional(check: Check) -> Check:
     """None passes, anything else must pass ``check``."""
-    return lambda name, value: None if value is None else check(name, value)
+    inner = schema_of(check)
+
+    def checked(name: str, value: Any) -> Any:
+        return None if value is None else check(name, value)
+
+    return checked if inner is None else described(nullable(inner))(checked)
 
 
 def words(choices: Collection[str]) -> Check:
     """One word of a closed vocabulary."""
 
+    @described(choice(choices))
     def check(name: str, value: Any) -> Any:
         check_choice(name, value, choices, optional=False)
         return value
@@ -93,6 +132,7 @@ def words(choices: Collection[str]) -> Check:
     return check
 
 
+@described(FLAG)
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool):
@@ -103,6 +143,7 @@ def flag(name: str, value: Any) -> bool:
 def whole(least: int = 0, most: int = 2**31 - 1) -> Check:
     """A whole number between two bounds, both included."""
 
+    @described(whole_number(least, most))
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise InvalidInputError(f"{name} must be a whole number from {least} to {most}")
@@ -114,6 +155,7 @@ def whole(least: int = 0, most: int = 2**31 - 1) -> Check:
 def above(least: float) -> Check:
     """A finite number greater than ``least``."""
 
+    @described({**NUMBER, "exclusiveMinimum": least})
     def check(name: str, value: Any) -> float:
         number = finite_number(name, value)
         if number <= least:
@@ -123,23 +165,27 @@ def above(least: float) -> Check:
     return check
 
 
+@described(whole_number(1, MAX_PAGE))
 def page_limit(_name: str, value: Any) -> int:
     """Rows of a page, 1 to 1,000."""
     check_page(value)
     return cast(int, value)
 
 
+@described(whole_number(0, 2**63 - 1))
 def page_offset(_name: str, value: Any) -> int:
     """Rows before a page, 0 or more."""
     check_page(1, value)
     return cast(int, value)
 
 
+@described(ANY)
 def json_value(name: str, value: Any) -> RawJson:
     """Anything that JSON has a form for."""
     return encoded_json(name, value)
 
 
+@described(MAPPING)
 def mapping(name: str, value: Any) -> RawJson:
     """A JSON object."""
     if not isinstance(value, (Mapping, RawJson)):
@@ -147,6 +193,7 @@ def mapping(name: str, value: Any) -> RawJson:
     return encoded_json(name, value)
 
 
+@described(list_of(TEXT, MAX_PAGE))
 def texts(name: str, value: Any) -> list[str]:
     """At most 1,000 texts; their order is kept, repeats too."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -164,6 +211,7 @@ def row_of(table: Table, columns: Collection[str], required: Collection[str]) ->
     hold it means the column's default.
     """
 
+    @described(row_schema(table, columns, required))
     def check(name: str, value: Any) -> CheckedRow:
         if isinstance(value, CheckedRow):
             return value
@@ -189,4 +237,4 @@ def changes_of(table: Table, writable: Collection[str], fixed: Collection[str]) 
                 raise InvalidInputError(f"{name} must not be None")
         return {**params, **checked_row("changes", table, names, params)}
 
-    return rule
+    return saying(columns_schema(table, writable))(rule)

@@ -14,12 +14,16 @@ from lionstate.dialects import dialect_of
 from lionstate.engine import Continued, Deferred
 from lionstate.errors import InvalidInputError
 from lionstate.progression.reads import get_progression
+from lionstate.records.arguments import takes
 from lionstate.records.messages import decoded_by_id, message_pages, size_of, usable_ids
+from lionstate.records.schemas import columns_schema, row_schema
 from lionstate.records.tombstones import fill_progression, refuse_deleted
-from lionstate.records.values import CheckedRow, checked_row
+from lionstate.records.values import CheckedRow, check_text, checked_row
 from lionstate.schema.conversation import branches
 
 __all__ = [
+    "BRANCH_SCHEMA",
+    "CHANGES_SCHEMAS",
     "checked_branch",
     "checked_changes",
     "create_branch",
@@ -45,6 +49,10 @@ _WRITABLE: Final = (
 )
 
 
+BRANCH_SCHEMA: Final = row_schema(branches, _GIVEN, ("id", "session_id", "progression_id"))
+CHANGES_SCHEMAS: Final = columns_schema(branches, _WRITABLE)
+
+
 def checked_branch(branch: Mapping[str, Any]) -> CheckedRow:
     """Check a branch that is to be created.
 
@@ -68,6 +76,7 @@ def create_branch(conn: Connection, /, branch: Mapping[str, Any]) -> None:
     conn.execute(dialect_of(conn).insert_ignore(branches).values(row))
 
 
+@takes(branch_id=check_text)
 def get_branch(conn: Connection, /, branch_id: str) -> dict[str, Any] | None:
     """One branch; None if it is missing.
 
@@ -77,6 +86,7 @@ def get_branch(conn: Connection, /, branch_id: str) -> dict[str, Any] | None:
     return None if row is None else dict(row)
 
 
+@takes(session_id=check_text)
 def list_branches(conn: Connection, /, session_id: str) -> list[dict[str, Any]]:
     """The branches of a session, oldest first.
 
@@ -118,6 +128,7 @@ def repair_branch_progression(conn: Connection, /, branch_id: str, new: str) -> 
     return fill_progression(conn, branches, branch_id, new)
 
 
+@takes(branch_id=check_text)
 def get_branch_messages(conn: Connection, /, branch_id: str) -> Deferred[list[dict[str, Any]]]:
     """The messages of a branch in the order of its progression; ids without a row are left out.
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, func, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import UniqueConflictError, VersionRaceError
+from lionstate.records.arguments import optional, takes, whole
 from lionstate.records.values import check_choice, check_text
 from lionstate.schema.definitions import definitions
 
@@ -74,6 +75,7 @@ def save_definition(
     ) from last
 
 
+@takes(kind=check_text, name=check_text, version=optional(whole(-(2**31))))
 def get_definition(conn: Connection, /, kind: str, name: str, *, version: int | None = None) -> dict[str, Any] | None:
     """A version of a definition, the highest when none is named; None if it is missing.
 
@@ -86,6 +88,7 @@ def get_definition(conn: Connection, /, kind: str, name: str, *, version: int | 
     return None if row is None else dict(row)
 
 
+@takes(kind=check_text, name=check_text)
 def list_definition_versions(conn: Connection, /, kind: str, name: str) -> list[dict[str, Any]]:
     """The versions of a definition, newest first, without ``path`` and ``content``.
 

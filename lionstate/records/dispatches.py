@@ -20,6 +20,7 @@ from lionstate.errors import InvalidInputError, NotFoundError
 from lionstate.records.arguments import flag, mapping, optional, page_limit, page_offset, takes, texts, whole, words
 from lionstate.records.dispatch_states import OPEN, STATUSES, TERMINAL, Change, move, record_changes_of
 from lionstate.records.rows import all_rows, count_rows, delete_rows, filtered, get_row, lock_row, newest_first, page
+from lionstate.records.schemas import MAPPING, TEXT, described
 from lionstate.records.values import check_text, finite_number
 from lionstate.schema.delivery import dispatch_outbox
 
@@ -42,6 +43,7 @@ _DELETED_AT_ONCE = 500
 _PURGER = "li_dispatch_purge"
 
 
+@described({**TEXT, "minLength": 1})
 def _destination(name: str, value: object) -> str:
     """A destination can be one argument of a command: not blank, no NUL."""
     if not check_text(name, value).strip():
@@ -49,6 +51,7 @@ def _destination(name: str, value: object) -> str:
     return str(value)
 
 
+@described(MAPPING)
 def _body(name: str, value: Any) -> Mapping[str, Any]:
     mapping(name, value)
     found: Mapping[str, Any] = value

@@ -15,7 +15,8 @@ from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 from lionstate import audit
 from lionstate.dialects import dialect_of
 from lionstate.errors import InvalidInputError
-from lionstate.records.values import check_page, check_text, encoded_json
+from lionstate.records.arguments import optional, page_limit, takes
+from lionstate.records.values import check_text, encoded_json
 from lionstate.schema.evidence import admin_events, artifacts
 from lionstate.schema.types import encode_json
 
@@ -86,6 +87,7 @@ def insert_artifact(
     return artifact_id
 
 
+@takes(artifact_id=check_text)
 def get_artifact(conn: Connection, /, artifact_id: str) -> dict[str, Any] | None:
     """One artifact; None if it is missing.
 
@@ -100,6 +102,7 @@ def _artifacts_where(conn: Connection, condition: ColumnElement[bool]) -> list[d
     return [dict(row) for row in conn.execute(query).mappings()]
 
 
+@takes(invocation_id=check_text)
 def list_artifacts_for_invocation(conn: Connection, /, invocation_id: str) -> list[dict[str, Any]]:
     """The artifacts of an invocation, oldest first.
 
@@ -108,6 +111,7 @@ def list_artifacts_for_invocation(conn: Connection, /, invocation_id: str) -> li
     return _artifacts_where(conn, artifacts.c.invocation_id == invocation_id)
 
 
+@takes(session_id=check_text)
 def list_artifacts_for_session(conn: Connection, /, session_id: str) -> list[dict[str, Any]]:
     """The artifacts of a session, oldest first.
 
@@ -144,6 +148,7 @@ def insert_admin_event(
     return audit.insert_admin_event(conn, **given)
 
 
+@takes(action=optional(check_text), target_id=optional(check_text), limit=page_limit)
 def list_admin_events(
     conn: Connection, /, *, action: str | None = None, target_id: str | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
@@ -152,7 +157,6 @@ def list_admin_events(
     Cost: with a ``target_id`` the whole table.
     Contract: ADR-0055 D1; reference §2.6, §4 rows 15 and 16.
     """
-    check_page(limit)
     query = select(admin_events).order_by(admin_events.c.created_at.desc(), admin_events.c.id.desc()).limit(limit)
     if action is not None:
         query = query.where(admin_events.c.action == action)

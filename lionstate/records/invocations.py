@@ -17,9 +17,9 @@ from lionstate.records.arguments import optional, page_limit, page_offset, row_o
 from lionstate.records.metadata_merge import check_patch, merge_node_metadata
 from lionstate.records.rows import all_rows, count_rows, filtered, first_of_each, get_row, insert_ignore_row, page
 from lionstate.records.sessions import session_rows
+from lionstate.records.shows import status_of
 from lionstate.records.status import StatusReason, change_record, record_changes, record_initial_status
-from lionstate.records.status_vocabulary import ENTITIES
-from lionstate.records.values import check_choice, check_text, finite_number
+from lionstate.records.values import check_text, finite_number
 from lionstate.schema.conversation import sessions
 from lionstate.schema.execution import invocations
 from lionstate.schema.scheduling import schedule_runs
@@ -57,12 +57,7 @@ _COLUMNS = WRITABLE | {"id", "created_at"}
 _row = row_of(invocations, _COLUMNS, ("id", "skill", "started_at"))
 
 
-def _status_in_vocabulary(params: dict[str, Any]) -> dict[str, Any]:
-    check_choice("status", params["invocation"].get("status"), ENTITIES["invocation"].statuses)
-    return params
-
-
-@takes(_status_in_vocabulary, invocation=_row)
+@takes(status_of("invocation"), invocation=_row)
 def create_invocation(conn: Connection, /, invocation: Mapping[str, Any]) -> None:
     """Insert an invocation and its first history row; an id that exists stays as it is."""
     now = time.time()

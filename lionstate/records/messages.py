@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,11 +16,13 @@ from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Deferred
 from lionstate.errors import InvalidInputError
+from lionstate.records.schemas import merged, row_schema
 from lionstate.records.values import check_text, encoded_json, finite_number
 from lionstate.schema.conversation import message_types, messages
 from lionstate.schema.types import RawJson, decode_json
 
 __all__ = [
+    "MESSAGE_SCHEMA",
     "MessageRow",
     "checked_message",
     "decoded_by_id",
@@ -39,6 +40,13 @@ _PAGE = 500
 _MOST_SIZE = 8 * 1024 * 1024
 _TEXTS = ("sender", "recipient", "channel")
 _OTHERS = ("id", "created_at", "embedding", *_TEXTS, "role", "lion_class")
+
+
+_NEEDED = ("id", "created_at", "role", "content")
+MESSAGE_SCHEMA = merged(
+    row_schema(messages, (*_TEXTS, "node_metadata", "embedding"), _NEEDED),
+    {"properties": {"content": {"not": {"type": "null"}}, "role": {"minLength": 1}}},
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +87,7 @@ def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
         return msg
     if not isinstance(msg, Mapping):
         raise InvalidInputError(f"a message must be a mapping, not {type(msg).__name__}")
-    missing = [name for name in ("id", "created_at", "role", "content") if name not in msg]
+    missing = [name for name in _NEEDED if name not in msg]
     if missing:
         raise InvalidInputError(f"the message needs {', '.join(missing)}")
     content, role = msg["content"], msg["role"]
@@ -189,8 +197,8 @@ def size_of(rows: Iterable[Sequence[Any]]) -> int:
     return min(total, _MOST_SIZE)
 
 
-def _only(message_id: str, rows: list[Any]) -> dict[str, Any] | None:
-    return decoded_by_id(rows).get(message_id)
+def _only(rows: list[Any]) -> dict[str, Any] | None:
+    return next(iter(decoded_by_id(rows).values()), None)
 
 
 def get_message(conn: Connection, /, message_id: str) -> Deferred[dict[str, Any] | None]:
@@ -199,7 +207,7 @@ def get_message(conn: Connection, /, message_id: str) -> Deferred[dict[str, Any]
     Contract: ADR-0055 D1; reference §2.1.
     """
     rows = [row for page in message_pages(conn, usable_ids([message_id])) for row in page]
-    return Deferred(rows, functools.partial(_only, message_id), size_of(rows))
+    return Deferred(rows, _only, size_of(rows))
 
 
 def get_messages(conn: Connection, /, ids: Sequence[str]) -> Deferred[dict[str, dict[str, Any]]]:

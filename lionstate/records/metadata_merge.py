@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Table
 
 from lionstate.errors import InvalidInputError
 from lionstate.records.rows import lock_row, update_rows
+from lionstate.records.schemas import MAPPING, described
 from lionstate.records.values import encoded_json
 
 __all__ = ["check_patch", "merge_node_metadata", "merge_patch"]
@@ -28,6 +29,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
+@described(MAPPING)
 def check_patch(name: str, patch: object) -> object:
     """Refuse a patch that is no mapping or cannot be stored."""
     if not isinstance(patch, Mapping):

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select
 from lionstate.errors import InvalidInputError
 from lionstate.records.arguments import page_limit, page_offset, takes, texts
 from lionstate.records.rows import all_rows, delete_rows, insert_ignore_row, page
+from lionstate.records.schemas import TEXT, described, list_of
 from lionstate.records.values import check_text
 from lionstate.schema.control import run_tags
 
@@ -22,6 +23,10 @@ __all__ = ["count_run_tags", "create_run_tag", "delete_run_tag", "list_run_tags"
 _TAGS_AT_ONCE = 100
 
 
+_TAG = {**TEXT, "minLength": 1}
+
+
+@described(_TAG)
 def _tag(name: str, value: object) -> str:
     tag = check_text(name, value).strip()
     if not tag:
@@ -29,6 +34,7 @@ def _tag(name: str, value: object) -> str:
     return tag
 
 
+@described({**list_of(_TAG, _TAGS_AT_ONCE), "minItems": 1})
 def _tags(name: str, value: object) -> list[str]:
     tags = sorted({_tag(name, tag) for tag in texts(name, value)})
     if not 1 <= len(tags) <= _TAGS_AT_ONCE:

@@ -18,6 +18,7 @@ from lionstate.records.cursor_claims import NO_CURSOR_CLAIM, NoCursorClaim, clai
 from lionstate.records.rows import all_rows, by_id, first_row, get_row, insert_row, lock_row, newest_first, page
 from lionstate.records.schedule_audit import check_audit_context, reason_record
 from lionstate.records.schedules import change_schedule, check_schedule_changes, reason_fits
+from lionstate.records.schemas import choice, described, merged, nullable, schema_of
 from lionstate.records.status import (
     StatusReason,
     change_record,
@@ -69,6 +70,12 @@ _row = row_of(schedule_runs, {*_REQUIRED, *_GIVEN, *_OTHERS.split()}, _REQUIRED)
 _UNDISPATCHED = "undispatched schedule run replaced during recovery"
 
 
+@described(
+    merged(
+        schema_of(_row) or {},
+        {"properties": {"status": nullable(choice(RUN.statuses))}, "required": sorted({*_REQUIRED, *_GIVEN})},
+    )
+)
 def _run(name: str, value: Any) -> CheckedRow:
     if isinstance(value, CheckedRow):
         return value

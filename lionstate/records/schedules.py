@@ -34,6 +34,7 @@ from lionstate.records.schedule_audit import (
     reason_record,
     record_definition,
 )
+from lionstate.records.schemas import choice, described, merged, nullable, schema_of
 from lionstate.records.transitions import list_status_transitions
 from lionstate.records.values import CheckedRow, check_choice, check_text, finite_number
 from lionstate.schema.evidence import status_transitions
@@ -144,6 +145,13 @@ def _check_words(values: Mapping[str, Any]) -> None:
         check_choice(column, values.get(column), words)
 
 
+@described(
+    merged(
+        schema_of(_row) or {},
+        {"properties": {"enabled": {"enum": [0, 1, None]}}},
+        {"properties": {column: nullable(choice(words)) for column, words in _WORDS.items()}},
+    )
+)
 def check_schedule(name: str, value: Any) -> CheckedRow:
     """A mapping that becomes a schedule."""
     if isinstance(value, CheckedRow):

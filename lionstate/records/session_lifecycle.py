@@ -13,8 +13,9 @@ from sqlalchemy import Connection, case, or_, select
 
 from lionstate.engine import Refused
 from lionstate.errors import InvalidInputError
-from lionstate.records.arguments import optional, page_limit, takes, texts
+from lionstate.records.arguments import optional, page_limit, saying, takes, texts
 from lionstate.records.rows import all_rows, filtered, lock_row, page, update_rows
+from lionstate.records.schemas import choice, nullable
 from lionstate.records.sessions import INVOCATION_KINDS, SOURCE_KINDS
 from lionstate.records.status import StatusReason, change_record, record_changes
 from lionstate.records.status_vocabulary import ENTITIES
@@ -81,6 +82,7 @@ class SessionChanges(_Override, total=False):
 _WRITABLE = SessionChanges.__annotations__.keys() - _Override.__annotations__.keys()
 
 
+@saying({"invocation_kind": nullable(choice(INVOCATION_KINDS)), "source_kind": nullable(choice(SOURCE_KINDS))})
 def _vocabularies(params: dict[str, Any]) -> dict[str, Any]:
     check_choice("invocation_kind", params.get("invocation_kind"), INVOCATION_KINDS)
     check_choice("source_kind", params.get("source_kind"), SOURCE_KINDS)

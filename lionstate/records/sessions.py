@@ -9,16 +9,19 @@ from typing import Any, Final
 from sqlalchemy import Connection, Select, func, select, update
 
 from lionstate.dialects import dialect_of
+from lionstate.records.arguments import optional, page_limit, page_offset, takes
 from lionstate.records.projects import DEFAULT_SOURCE, note_project
+from lionstate.records.schemas import choice, merged, nullable, row_schema
 from lionstate.records.status import record_initial_status
 from lionstate.records.status_vocabulary import ENTITIES
 from lionstate.records.tombstones import refuse_deleted
-from lionstate.records.values import CheckedRow, check_choice, check_page, checked_row
+from lionstate.records.values import CheckedRow, check_choice, check_text, checked_row
 from lionstate.schema.conversation import sessions
 from lionstate.schema.execution import invocations
 
 __all__ = [
     "INVOCATION_KINDS",
+    "SESSION_SCHEMA",
     "SOURCE_KINDS",
     "checked_session",
     "count_sessions",
@@ -39,6 +42,18 @@ _DERIVED: Final = frozenset(
 _GIVEN: Final = tuple(column.name for column in sessions.columns if column.name not in _DERIVED)
 # Columns whose absence the stores in the field write as JSON null rather than leave out.
 _ALWAYS: Final = ("node_metadata", "artifact_contract_json", "artifact_verification_json")
+
+
+SESSION_SCHEMA: Final = merged(
+    row_schema(sessions, _GIVEN, ("id", "progression_id")),
+    {
+        "properties": {
+            "status": nullable(choice(ENTITIES["session"].statuses)),
+            "invocation_kind": nullable(choice(INVOCATION_KINDS)),
+            "source_kind": nullable(choice(SOURCE_KINDS)),
+        }
+    },
+)
 
 
 def checked_session(session: Mapping[str, Any]) -> CheckedRow:
@@ -113,6 +128,7 @@ def session_rows(conn: Connection, /, query: Select[Any]) -> list[dict[str, Any]
     return found
 
 
+@takes(session_id=check_text)
 def get_session(conn: Connection, /, session_id: str) -> dict[str, Any] | None:
     """One session; None if it is missing.
 
@@ -122,6 +138,7 @@ def get_session(conn: Connection, /, session_id: str) -> dict[str, Any] | None:
     return rows[0] if rows else None
 
 
+@takes(cc_session_id=check_text)
 def get_session_by_cc_id(conn: Connection, /, cc_session_id: str) -> dict[str, Any] | None:
     """The session of an outer transcript id, the oldest of several; None if there is none.
 
@@ -132,6 +149,7 @@ def get_session_by_cc_id(conn: Connection, /, cc_session_id: str) -> dict[str, A
     return rows[0] if rows else None
 
 
+@takes(run_id=check_text)
 def get_sessions_for_run(conn: Connection, /, run_id: str) -> list[dict[str, Any]]:
     """The sessions of a run, oldest first.
 
@@ -141,6 +159,7 @@ def get_sessions_for_run(conn: Connection, /, run_id: str) -> list[dict[str, Any
     return session_rows(conn, query.order_by(sessions.c.created_at, sessions.c.id))
 
 
+@takes(status=optional(check_text), limit=page_limit, offset=page_offset)
 def list_sessions(
     conn: Connection, /, *, status: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[dict[str, Any]]:
@@ -148,11 +167,11 @@ def list_sessions(
 
     Contract: ADR-0055 D1.
     """
-    check_page(limit, offset)
     query = select(sessions).order_by(sessions.c.updated_at.desc(), sessions.c.id.desc()).limit(limit).offset(offset)
     return session_rows(conn, query if status is None else query.where(sessions.c.status == status))
 
 
+@takes(status=optional(check_text))
 def count_sessions(conn: Connection, /, *, status: str | None = None) -> int:
     """How many sessions there are, in one status or in all.
 

@@ -12,8 +12,9 @@ from typing import Any, Unpack
 from sqlalchemy import Connection, select
 
 from lionstate.engine import Refused
-from lionstate.records.arguments import Rule, optional, page_limit, page_offset, row_of, takes
+from lionstate.records.arguments import Rule, optional, page_limit, page_offset, row_of, saying, takes
 from lionstate.records.rows import all_rows, get_row, insert_ignore_row, newest_first, page
+from lionstate.records.schemas import choice, nullable
 from lionstate.records.status import StatusReason, change_record, record_changes, record_initial_status
 from lionstate.records.status_vocabulary import ENTITIES
 from lionstate.records.values import check_choice, check_text
@@ -83,7 +84,8 @@ def status_of(entity_type: str) -> Rule:
         check_choice("status", params[entity_type].get("status"), ENTITIES[entity_type].statuses)
         return params
 
-    return rule
+    status = nullable(choice(ENTITIES[entity_type].statuses))
+    return saying({entity_type: {"properties": {"status": status}}})(rule)
 
 
 @takes(status_of("show"), show=row_of(shows, _SHOW_COLUMNS | {"id", "created_at"}, ("id", "topic", "show_dir")))

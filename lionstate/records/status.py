@@ -15,8 +15,19 @@ from sqlalchemy import Connection, Table
 from lionstate.audit import insert_admin_event
 from lionstate.engine import Refused
 from lionstate.errors import InvalidInputError, NotFoundError, TransitionRejectedError, VersionRaceError
-from lionstate.records.arguments import Rule, changes_of, flag, optional, takes
+from lionstate.records.arguments import Rule, changes_of, flag, optional, saying, takes
 from lionstate.records.rows import insert_row, lock_row, update_rows
+from lionstate.records.schemas import (
+    ANY,
+    MAPPING,
+    TEXT,
+    choice,
+    described,
+    list_of,
+    merged,
+    nullable,
+    schemas_of,
+)
 from lionstate.records.status_effects import settle_change
 from lionstate.records.status_vocabulary import ENTITIES, REASON_CODES, SOURCES, Entity, entity_named
 from lionstate.records.values import check_choice, check_text, checked_row, encoded_json, finite_number
@@ -57,6 +68,18 @@ def table_of(entity: Entity) -> Table:
     return tables.tables[entity.table]
 
 
+_STATUSES = frozenset().union(*(entity.statuses for entity in ENTITIES.values()))
+
+
+@saying(
+    {
+        "entity_type": choice(ENTITIES),
+        "source": choice(SOURCES),
+        "reason_code": choice(REASON_CODES),
+        "new_status": choice(_STATUSES),
+        "extra_fields": nullable(MAPPING),
+    }
+)
 def _checked_change(params: dict[str, Any]) -> dict[str, Any]:
     """Checks 1 to 5 of reference §2.8, in its order."""
     check_choice("source", params.get("source", "executor"), SOURCES, optional=False)
@@ -76,6 +99,7 @@ def _checked_change(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "extra_fields": checked_row("extra_fields", table_of(entity), extra, extra)}
 
 
+@described(list_of(MAPPING))
 def references(name: str, value: object) -> list[Any]:
     """A list of JSON values that a reason rests on."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
@@ -84,12 +108,14 @@ def references(name: str, value: object) -> list[Any]:
     return list(value)
 
 
+@described(list_of(nullable(TEXT)))
 def _statuses(name: str, value: object) -> frozenset[str | None]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Collection):
         raise InvalidInputError(f"{name} must be a set of statuses")
     return frozenset(None if found is None else check_text(name, found) for found in value)
 
 
+@described(ANY)
 def _details(name: str, value: object) -> object:
     encoded_json(name, value)
     return value
@@ -288,6 +314,15 @@ def _status_call(entity: Entity, row_id: str, changes: Mapping[str, Any]) -> dic
     }
 
 
+_REASON_SCHEMAS = {
+    "reason_code": nullable(choice(REASON_CODES)),
+    "reason_summary": TEXT,
+    "reason_source": choice(SOURCES),
+    "reason_actor": nullable(TEXT),
+    "evidence_refs": nullable(list_of(MAPPING)),
+}
+
+
 def record_changes(entity_type: str, id_name: str, writable: Collection[str]) -> Rule:
     """The check of a method that changes columns of a record and may change its status among them.
 
@@ -308,7 +343,8 @@ def record_changes(entity_type: str, id_name: str, writable: Collection[str]) ->
         _check_update(_status_call(entity, checked[id_name], checked))
         return checked
 
-    return rule
+    schemas = merged(schemas_of(check_columns), _REASON_SCHEMAS, {"status": choice(entity.statuses)})
+    return saying(schemas)(rule)
 
 
 def change_record(conn: Connection, /, entity_type: str, row_id: str, changes: Mapping[str, Any]) -> Refused | None:

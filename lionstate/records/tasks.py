@@ -27,6 +27,7 @@ from lionstate.records.arguments import (
 )
 from lionstate.records.rows import all_rows, count_rows, filtered, insert_row, lock_row, page, update_rows
 from lionstate.records.schedule_runs import RUN, statuses
+from lionstate.records.schemas import MAPPING, TEXT, choice, described, list_of
 from lionstate.records.status import record_initial_status, references, write_status
 from lionstate.records.status_vocabulary import REASON_CODES
 from lionstate.records.task_admission import (
@@ -79,11 +80,13 @@ def is_status(status: ColumnElement[str], *words: str) -> ColumnElement[bool]:
     return status.in_(bindparam("_".join(words), words, expanding=True, literal_execute=True))
 
 
+@described(choice((*ACTION_KINDS, "playbook")))
 def _action_kind(name: str, value: Any) -> str:
     kind: str = words((*ACTION_KINDS, "playbook"))(name, value)
     return "play" if kind == "playbook" else kind
 
 
+@described(list_of({**TEXT, "minLength": 1}))
 def _capabilities(name: str, value: Any) -> list[str]:
     found = texts(name, value)
     if "" in found:
@@ -91,6 +94,7 @@ def _capabilities(name: str, value: Any) -> list[str]:
     return found
 
 
+@described(MAPPING)
 def _task_args(name: str, value: Any) -> Any:
     if isinstance(value, CheckedJson):
         return value

@@ -24,6 +24,7 @@ from lionstate.records.rows import (
     page,
     update_rows,
 )
+from lionstate.records.schemas import described, list_of
 from lionstate.records.values import check_text
 from lionstate.schema.execution import team_messages
 
@@ -61,6 +62,10 @@ _WRITABLE = TeamMessageChanges.__annotations__.keys()
 _COLUMNS = _WRITABLE | {"id", "team_id", "created_at", "sender", "recipient"}
 
 
+_READER = {"type": "string", "pattern": r"^[^\u0000,]+$"}
+
+
+@described(_READER)
 def _reader(name: str, value: object) -> str:
     """One member's name: the separator of recipients cannot be part of it."""
     found = check_text(name, value)
@@ -136,6 +141,7 @@ def count_team_messages(
     return count_rows(conn, team_messages, *conditions, team_id=team_id, sender=sender)
 
 
+@described(list_of(_READER, _READERS_AT_ONCE))
 def _readers(name: str, value: object) -> list[str]:
     readers = texts(name, value)
     if len(readers) > _READERS_AT_ONCE:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from lionstate.engine import Refused
 from lionstate.errors import InvalidInputError
-from lionstate.records.arguments import optional, page_limit, page_offset, row_of, takes
+from lionstate.records.arguments import optional, page_limit, page_offset, row_of, saying, takes
 from lionstate.records.rows import (
     all_rows,
     count_rows,
@@ -23,6 +23,7 @@ from lionstate.records.rows import (
     newest_first,
     page,
 )
+from lionstate.records.schemas import ANY, described, list_of, merged, nullable, schema_of
 from lionstate.records.shows import status_of
 from lionstate.records.status import StatusReason, change_record, record_changes
 from lionstate.records.values import CheckedRow, check_text
@@ -60,6 +61,7 @@ def _members(value: object) -> list[Any]:
     return list(value)
 
 
+@described(merged(schema_of(_row) or {}, {"properties": {"members": nullable(list_of(ANY))}}))
 def _team(name: str, value: Any) -> CheckedRow:
     if isinstance(value, CheckedRow):
         return value
@@ -69,6 +71,7 @@ def _team(name: str, value: Any) -> CheckedRow:
     return row
 
 
+@saying({"members": list_of(ANY), "member_count": {"not": {}}})
 def _count_members(params: dict[str, Any]) -> dict[str, Any]:
     members = params.get("members")
     if isinstance(members, RawJson):

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from lionstate.errors import InvalidInputError
 from lionstate.records.arguments import optional, page_limit, page_offset, takes
 from lionstate.records.rows import all_rows, newest_first, page
+from lionstate.records.schemas import choice, described
 from lionstate.records.status_vocabulary import ENTITIES, entity_named
 from lionstate.records.values import check_text
 from lionstate.schema.evidence import status_transitions
@@ -22,6 +23,7 @@ __all__ = ["list_status_transitions"]
 _OTHERS = ("dispatch", "schedule")
 
 
+@described(choice({*ENTITIES, *_OTHERS}))
 def _entity_type(name: str, value: object) -> str:
     word = check_text(name, value)
     entity = entity_named(word)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Float, Integer, Table, Text
 
 from lionstate.errors import InvalidInputError
+from lionstate.records.schemas import NUMBER, TEXT, described
 from lionstate.schema.types import Json, RawJson, encode_json
 
 __all__ = [
@@ -47,6 +48,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+@described(TEXT)
 def check_text(name: str, value: object) -> str:
     """Return the text; it must be storable on both databases: no NUL, no lone surrogate."""
     if not isinstance(value, str):
@@ -61,6 +63,7 @@ def check_text(name: str, value: object) -> str:
     return value
 
 
+@described(NUMBER)
 def finite_number(name: str, value: object) -> float:
     """Return the number as a float; bool, inf and nan are refused."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

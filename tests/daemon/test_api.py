@@ -220,7 +220,7 @@ async def test_openapi_has_every_route(serving: Serving, http: aiohttp.ClientSes
     assert "requestBody" in paths["/v1/migration/pause"]["post"]
     for probe in ("/metrics", "/livez", "/readyz"):
         assert "listen.ops" == paths[probe]["servers"][0]["description"]
-    names = [method["operationId"] for path in paths.values() for key, method in path.items() if key != "servers"]
+    names = [method["operationId"] for path in paths.values() for key, method in path.items() if key in ("get", "post")]
     assert len(names) == len(set(names))
 
 

@@ -7,9 +7,9 @@ import dataclasses
 
 import pytest
 
-from tests.interop.conftest import Daemons, Stores, daemons, folder, lionagi_python, stores
-from tests.interop.crowds import check_nothing_lost, crowd, locked
-from tests.interop.runs import check, migrated, plain
+from tests.bridge.conftest import Daemons, Stores, daemons, folder, lionagi_python, stores
+from tests.bridge.crowds import check_nothing_lost, crowd, locked
+from tests.bridge.runs import check, migrated, plain
 
 __all__ = ["daemons", "folder", "lionagi_python", "stores"]
 

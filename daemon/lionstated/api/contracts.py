@@ -48,6 +48,10 @@ class OperationLike(Protocol):
     def idempotent(self) -> bool:
         """Whether a second run changes nothing."""
 
+    @property
+    def schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        """JSON Schema of parameters, by name, where it says more than the type."""
+
 
 class StoreLike(Protocol):
     """An open store."""

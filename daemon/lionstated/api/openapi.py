@@ -1,4 +1,4 @@
-"""`/openapi.json`, generated from the tables of operations and verbs: types and docstrings, next to nothing by hand."""
+"""`/openapi.json`, generated from the tables of operations and verbs: types, bounds, docstrings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from lionstate import __version__, wire
+from lionstate.errors import ERROR_CODES
 
 from .contracts import GENERATION_HEADER, MAX_WAIT_SECONDS, QUERY_NAMES, READS, OperationLike, Verb
 
@@ -19,9 +20,26 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_PROBLEM = {
-    "description": "A problem document (RFC 9457).",
-    "content": {"application/problem+json": {"schema": _ref("Problem")}},
+_READING = {
+    400: "The request is not acceptable; nothing was changed.",
+    401: "The caller is not served here.",
+    409: "The request contradicts what the store holds.",
+    413: "The body is too large.",
+    500: "The database or the daemon failed.",
+    503: "Too much waits, or the database cannot be used now; nothing was changed.",
+    504: "The deadline passed; nothing was changed.",
+}
+_WRITING = {**_READING, 404: "The row does not exist; nothing was changed."}
+_SEGMENT = {"type": "string", "pattern": r"^[^/.\u0000][^/\u0000]*$"}
+_DEADLINES = {
+    "parameters": [
+        {
+            "name": "Lionstate-Deadline-Ms",
+            "in": "header",
+            "description": "Milliseconds after which a call that was not started is given up.",
+            "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+        }
+    ]
 }
 _PROBLEM_SCHEMA = {
     "type": "object",
@@ -29,11 +47,11 @@ _PROBLEM_SCHEMA = {
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
-        "status": {"type": "integer"},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": {"type": "string"},
-        "code": {"type": "string"},
+        "code": {"enum": sorted(ERROR_CODES)},
         "reason": {"type": "string"},
-        "retry_after_seconds": {"type": "number"},
+        "retry_after_seconds": {"type": "number", "minimum": 0},
         "request_id": {"type": "string"},
         "outcome": {"enum": ["not_written", "unknown"]},
     },
@@ -42,12 +60,14 @@ _PROBLEM_SCHEMA = {
 _BATCH_REQUEST = {
     "type": "object",
     "required": ["operations"],
+    "additionalProperties": False,
     "properties": {
         "operations": {
             "type": "array",
             "items": {
                 "type": "object",
                 "required": ["operation"],
+                "additionalProperties": False,
                 "properties": {
                     "operation": {"type": "string"},
                     "params": {"type": "object", "default": {}},
@@ -113,6 +133,8 @@ def openapi_document(
     types = [codec.params_type for codec in codecs] + [codec.result_type for codec in codecs]
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = list(found)
+    for operation, codec in table.values():
+        _specify(components[codec.params_type.__name__], operation.schemas)
     forms = dict(zip(map(id, codecs), zip(schemas, schemas[len(codecs) :], strict=False), strict=True))
 
     def query(codec: wire.Codec) -> list[dict[str, Any]]:
@@ -120,35 +142,37 @@ def openapi_document(
         form = components[str(forms[id(codec)][0]["$ref"]).rpartition("/")[2]]
         required = form.get("required", ())
         return [
-            {"name": name, "in": "query", "required": name in required, "schema": schema}
+            {"name": name, "in": "query", "required": name in required, "schema": _without_null(schema)}
             for name, schema in form["properties"].items()
         ]
 
     paths: dict[str, Any] = {
-        f"/v1/ops/{name}": {"post": _operation(name, operation, *forms[id(codec)])}
+        f"/v1/ops/{name}": {**_DEADLINES, "post": _operation(name, operation, *forms[id(codec)])}
         for name, (operation, codec) in table.items()
     }
     for path, name in READS.items():
         if name in table:
             operation, codec = table[name]
-            answer = _answer(forms[id(codec)][1], {GENERATION_HEADER: _GENERATION})
+            answer = _answer(forms[id(codec)][1], _READING, {GENERATION_HEADER: _GENERATION})
             parameters = [*map(_in_path, query(codec)), *(_WAIT if path.endswith("/items") else ())]
-            paths[path] = {"get": _described(f"read {name}", operation.script, parameters=parameters, **answer)}
+            described = _described(f"read {name}", operation.script, parameters=parameters, **answer)
+            paths[path] = {**_DEADLINES, "get": described}
     for name, (verb, codec) in verbs.items():
         form = {"parameters": query(codec)} if verb.method == "GET" else _body(forms[id(codec)][0])
-        described = _described(f"migration {name}", verb.call, **form, **_answer(forms[id(codec)][1]))
+        described = _described(f"migration {name}", verb.call, **form, **_answer(forms[id(codec)][1], _WRITING))
         paths[f"/v1/migration/{name}"] = {verb.method.lower(): described}
     for path, (text, kind, schema) in _PROBES.items():
         content = {"200": {"description": text, "content": {kind: {"schema": schema}}}}
         probe = {"operationId": path.strip("/"), "summary": text, "responses": content}
         paths[path] = {"get": probe, "servers": _OPS_LISTENER}
     paths["/v1/batch"] = {
+        **_DEADLINES,
         "post": {
             "operationId": "batch",
             "summary": "Run operations in order; atomic makes them one transaction.",
             **_body(_ref("BatchRequest")),
-            **_answer(_ref("BatchResponse")),
-        }
+            **_answer(_ref("BatchResponse"), _WRITING),
+        },
     }
     return {
         "openapi": "3.1.0",
@@ -160,7 +184,8 @@ def openapi_document(
 
 def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
     marks = {"x-writes": operation.writes, "x-idempotent": operation.idempotent}
-    return _described(name, operation.script, **marks, **_body(params), **_answer(result))
+    answer = _answer(result, _WRITING if operation.writes else _READING)
+    return _described(name, operation.script, **marks, **_body(params), **answer)
 
 
 def _described(name: str, call: Callable[..., Any], **rest: Any) -> dict[str, Any]:
@@ -172,7 +197,7 @@ def _in_path(parameter: dict[str, Any]) -> dict[str, Any]:
     """A parameter of one of the reads: the progression is part of the path, and some names are shorter there."""
     name = parameter["name"]
     if name == "progression_id":
-        return {**parameter, "name": "id", "in": "path"}
+        return {**parameter, "name": "id", "in": "path", "schema": _SEGMENT}
     return {**parameter, "name": _SHORT.get(name, name)}
 
 
@@ -180,6 +205,24 @@ def _body(params: Any) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": params}}}}
 
 
-def _answer(result: Any, headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _answer(result: Any, refusals: Mapping[int, str], headers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    problem = {"application/problem+json": {"schema": _ref("Problem")}}
     done = {"description": "Done.", "content": {"application/json": {"schema": result}}}
-    return {"responses": {"200": {**done, "headers": headers} if headers else done, "default": _PROBLEM}}
+    return {
+        "responses": {
+            "200": {**done, "headers": headers} if headers else done,
+            **{str(status): {"description": text, "content": problem} for status, text in sorted(refusals.items())},
+        }
+    }
+
+
+def _specify(params: dict[str, Any], said: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put what the checks say of parameters in the place of what their types say."""
+    properties = params["properties"]
+    properties.update({name: schema for name, schema in said.items() if schema and name in properties})
+
+
+def _without_null(schema: Any) -> Any:
+    """What a query can carry: it has no form for null, which is what an absent parameter means."""
+    kept = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return kept[0] if len(kept) == 1 else schema

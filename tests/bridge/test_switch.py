@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lionstate.lionagi.children import bridge_children
-from tests.interop.conftest import Daemons, Stores
-from tests.interop.talks import Store, Talk
-from tests.interop.test_rest import cut_over
+from tests.bridge.conftest import Daemons, Stores
+from tests.bridge.talks import Store, Talk
+from tests.bridge.test_rest import cut_over
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

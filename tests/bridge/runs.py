@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lionstate import StateClient
+from tests.bridge.conftest import Daemons
+from tests.bridge.talks import Store, Talk
 from tests.demo.processes import DaemonProcess
-from tests.interop.conftest import Daemons
-from tests.interop.talks import Store, Talk
 
 __all__ = ["PROGRESSIONS", "Found", "check", "migrated", "plain"]
 

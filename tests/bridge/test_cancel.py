@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bridge.conftest import Stores
+from tests.bridge.talks import Store, Talk
 from tests.e2e.conftest import lionstate
-from tests.interop.conftest import Stores
-from tests.interop.talks import Store, Talk
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

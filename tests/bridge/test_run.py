@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.conftest import Daemons, Stores
-from tests.interop.runs import check, migrated, plain
+from tests.bridge.conftest import Daemons, Stores
+from tests.bridge.runs import check, migrated, plain
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

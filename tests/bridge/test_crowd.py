@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
-from tests.interop.conftest import Daemons, Stores
-from tests.interop.crowds import check_nothing_lost, crowd, locked
+from tests.bridge.conftest import Daemons, Stores
+from tests.bridge.crowds import check_nothing_lost, crowd, locked
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

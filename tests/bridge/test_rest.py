@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.bridge.conftest import Daemons, Stores
+from tests.bridge.talks import Store, Talk
 from tests.e2e.conftest import lionstate
-from tests.interop.conftest import Daemons, Stores
-from tests.interop.talks import Store, Talk
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

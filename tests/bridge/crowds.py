@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 from lionstate import StateClient
-from tests.interop.talks import Store
+from tests.bridge.talks import Store
 
 __all__ = ["AGENTS", "check_nothing_lost", "crowd", "locked"]
 
