@@ -12,8 +12,8 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest
 # A worker that is done takes tests from another: one slow module does not hold the others up.
 SPREAD := -n $(JOBS) --dist worksteal
-# Tiers with a target of their own: they measure, run for minutes, or want the built wheel.
-APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel
+# Tiers with a target of their own: they measure, run for minutes, or want another environment.
+APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel --ignore=tests/bridge
 
 # Runs one tier, and says so when it has no tests instead of passing.
 define tier
@@ -25,7 +25,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
-	bench-plots gate soak fuzz explore cov build check-wheel run demo clean ci
+	bench-plots gate soak fuzz explore bridge cov build check-wheel run demo clean ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ types: $(STAMP) ## mypy, strict, for both packages and the typed tests
 imports: $(STAMP) ## the rooms import downward only
 	$(BIN)/lint-imports
 
-test: $(STAMP) ## all tests but bench, soak and explore
+test: $(STAMP) ## all tests but bench, soak, explore and bridge
 	$(PYTEST) tests $(APART) $(SPREAD) $(ARGS)
 
 test-pg: $(STAMP) ## only what needs a PostgreSQL server
@@ -84,6 +84,9 @@ gate: $(STAMP) ## ADR-0117 D6: an append at 100,000 items costs at most twice on
 
 soak: $(STAMP) ## the runs of minutes
 	$(call tier,soak,--timeout=0 -s)
+
+bridge: $(STAMP) ## LionAGI itself over the bridge, in an environment of its own; ten minutes
+	$(call tier,bridge,$(SPREAD))
 
 fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
 	$(PYTEST) tests/soak/test_fuzz.py --timeout=0 -s $(ARGS)
@@ -145,7 +148,10 @@ $(LIONAGI_STAMP): tests/demo/lionagi-requirements.txt
 	$(PYTHON) -m venv $(LIONAGI_VENV)
 	$(LIONAGI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
-.PHONY: demo-lionagi
+
+demo-bridge: $(STAMP) ## what a message costs LionAGI, before and over the bridge (BACKEND=sqlite or postgresql)
+	$(BIN)/python -m tests.demo.bridge --backend $(BACKEND)
+.PHONY: demo-lionagi demo-bridge
 
 # The whole suite comes last, so that its closing line is the last one.
-ci: format-check lint types imports check-wheel gate cov ## what CI runs
+ci: format-check lint types imports check-wheel gate bridge cov ## what CI runs

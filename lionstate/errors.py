@@ -19,7 +19,7 @@
     │   └ OutcomeUnknownError
     ├ SchemaError                               503   3
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
-    │   └ NotEmptyError  UncopyableError  TwoSqliteLibrariesError
+    │   └ NotEmptyError  UncopyableError  TwoSqliteLibrariesError  UnverifiedLionagiError
     ├ DifferenceError                           500   6
     ├ ClosedError (RuntimeError)                503   1
     └ DaemonError                               -     9   raised by StateClient only
@@ -74,6 +74,7 @@ __all__ = [
     "UncopyableError",
     "UniqueConflictError",
     "UnrecognizedStoreError",
+    "UnverifiedLionagiError",
     "VersionRaceError",
     "WireError",
     "error_from_code",
@@ -379,6 +380,12 @@ class ClosedError(StateError, RuntimeError):
     http_status = 503
 
 
+class UnverifiedLionagiError(SchemaError):
+    """This is not the LionAGI that the bridge was made for; nothing was changed."""
+
+    code = "unverified_lionagi"
+
+
 class DaemonError(StateError):
     """The daemon could not be used."""
 
@@ -409,10 +416,7 @@ ERROR_CODES: Final = frozenset(found.code for found in _tree(StateError))
 def error_from_code(code: str, message: str, *, reason: str | None = None) -> StateError:
     """Build the exception that a bounded ``code`` names; StateError for an unknown one.
 
-    Args:
-        code: The ``code`` of a problem document.
-        message: What the exception says.
-        reason: The blocked or reason code, for the classes that carry one.
+    ``reason`` is the blocked code, for the classes that carry one.
     """
     cls = {found.code: found for found in _tree(StateError)}.get(code, StateError)
     error = cls(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -74,14 +75,16 @@ def _show(error: Any) -> None:
     typer.echo(f"error: {error.format_message()} (see {where} --help)", err=True)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors are one line on stderr and the exit code of design §8.
 
+    Args:
+        arguments: Without the program's name; None takes this process's.
     Raises:
         KeyboardInterrupt: Ctrl-C, after the interrupted work has cleaned up.
     """
     try:
-        code = app(standalone_mode=False)
+        code = app(None if arguments is None else list(arguments), standalone_mode=False)
     except _USAGE_ERROR as error:
         _show(error)
         code = 2

@@ -179,6 +179,18 @@ class Dialect(RecordIntents, BulkIntents, Protocol):
         """Set ``next_ordinal`` and ``updated_at``, one row each; in ``dual`` also the parent's version token."""
         ...
 
+    def has_own_tables(self, conn: Connection) -> bool:
+        """Whether lionstate's tables are in this store; one catalogue row, no error where they are not."""
+        ...
+
+    def elements(self, array: ColumnElement[Any]) -> Select[Any]:
+        """Build the query of a JSON text's elements: ``position`` from 0 and ``value`` as text."""
+        ...
+
+    def array_of(self, elements: Select[Any]) -> ColumnElement[str]:
+        """Build the JSON text of the ``value`` that a query gives, in the order of its ``position``."""
+        ...
+
     def prefer_indexes(self, conn: Connection) -> None:
         """For the rest of the transaction: no plan reads a whole table, or sorts, where an index serves the query."""
         ...

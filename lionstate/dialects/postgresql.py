@@ -29,7 +29,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSON, JSONB, aggregate_order_by
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
@@ -162,6 +162,7 @@ _ADVANCE = Statement(
 )
 # LionAGI locks a session's signals by the same key.
 _LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
+_OWN_TABLE = select(cast(func.to_regclass(progression_storage_state.name), Text))
 _ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.name}")
 _TRANSACTION_ID = Statement(select(cast(cast(func.pg_current_xact_id(), Text), BigInteger)))
 
@@ -320,6 +321,19 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
         if next_ordinals:
             values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
             _ADVANCE.run(conn, values)
+
+    def has_own_tables(self, conn: Connection) -> bool:
+        return conn.execute(_OWN_TABLE).scalar_one() is not None
+
+    def elements(self, array: ColumnElement[Any]) -> Select[Any]:
+        expanded = func.json_array_elements_text(cast(array, JSON)).table_valued("value", with_ordinality="position")
+        found = expanded.render_derived()
+        return select((found.c.position - 1).label("position"), found.c.value.label("value"))
+
+    def array_of(self, elements: Select[Any]) -> ColumnElement[str]:
+        found = elements.subquery()
+        array = func.json_agg(aggregate_order_by(found.c.value, found.c.position))
+        return select(func.coalesce(cast(array, Text), "[]")).scalar_subquery()
 
     def prefer_indexes(self, conn: Connection) -> None:
         conn.execute(_PREFER_INDEXES)

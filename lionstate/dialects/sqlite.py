@@ -21,9 +21,11 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal_column,
     not_,
     or_,
     select,
+    table,
     type_coerce,
     update,
 )
@@ -86,6 +88,11 @@ _WITH_ITEMS = Statement(
     select(_given.c.value).where(
         exists(select(1).where(progression_items.c.progression_id == _given.c.value).correlate(_given))
     )
+)
+_OWN_TABLE = Statement(
+    select(literal_column("1"))
+    .select_from(table("sqlite_master"))
+    .where(literal_column("type") == "table", literal_column("name") == progression_storage_state.name)
 )
 _ADVANCE = Statement(
     update(progression_storage_state)
@@ -233,6 +240,18 @@ class SqliteDialect(SqliteRecords, SqliteBulk):
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
         _ADVANCE.each(conn, [(following, now, progression) for progression, following in next_ordinals.items()])
+
+    def has_own_tables(self, conn: Connection) -> bool:
+        return bool(_OWN_TABLE.rows(conn))
+
+    def elements(self, array: ColumnElement[Any]) -> Select[Any]:
+        found = func.json_each(array).table_valued("key", "value")
+        return select(found.c.key.label("position"), found.c.value.label("value"))
+
+    def array_of(self, elements: Select[Any]) -> ColumnElement[str]:
+        # An aggregate keeps the order of a subquery that it reads from.
+        ordered = elements.order_by("position").subquery()
+        return select(func.json_group_array(ordered.c.value)).scalar_subquery()
 
     def prefer_indexes(self, conn: Connection) -> None:
         """Nothing to do: the planner prefers them by rule."""

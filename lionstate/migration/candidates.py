@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
@@ -22,6 +22,7 @@ __all__ = [
     "measure_missing",
     "measure_these",
     "next_json",
+    "note_session",
     "started",
     "write_activity",
     "write_sizes",
@@ -145,6 +146,32 @@ def write_activity(conn: Connection, /, appends: Mapping[str, int], *, now: floa
     known = {row[0]: row[1] for row in conn.execute(query, {"ids": dialect.bind_ids(ids)})}
     rows = [{"progression_id": pid, "appends": known.get(pid, 0) + appends[pid], "updated_at": now} for pid in ids]
     conn.execute(dialect.upsert(table, ["progression_id"], ["appends", "updated_at"]), rows)
+
+
+_NOTE_FOR: dict[str, Any] = {}
+
+
+def note_session(conn: Connection, /, session_id: str) -> None:
+    """Keep that the activity of this session, as it stands in this transaction, is one of ours.
+
+    For writers outside the queue, whose sessions would count as foreign. Nothing for a missing session, or one whose
+    progression has left the JSON.
+
+    Cost: one upsert with two seeks.
+    Contract: design decision 37.
+    """
+    dialect = dialect_of(conn)
+    name = dialect.capabilities.name
+    if name not in _NOTE_FOR:
+        seen = (
+            select(sessions.c.progression_id, literal(0), sessions.c.last_message_at)
+            .select_from(sessions.outerjoin(progression_storage_state, _s.progression_id == sessions.c.progression_id))
+            .where(sessions.c.id == bindparam("session"), sessions.c.last_message_at.is_not(None))
+            .where(or_(_s.authority.is_(None), _s.authority == "json"))
+        )
+        upsert = dialect.upsert(progression_activity, ["progression_id"], ["updated_at"])
+        _NOTE_FOR[name] = upsert.from_select(["progression_id", "appends", "updated_at"], seen)
+    conn.execute(_NOTE_FOR[name], {"session": session_id})
 
 
 def foreign_sessions(conn: Connection, /, *, limit: int = 100) -> list[tuple[str, float]]:

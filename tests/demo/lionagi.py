@@ -309,7 +309,7 @@ async def _append(client: StateClient, wrote: Seen, verdict: Verdict) -> str:
 
 
 @contextmanager
-def _database(backend: str, folder: Path) -> Iterator[str]:
+def database(backend: str, folder: Path) -> Iterator[str]:
     """An empty place for the store."""
     if backend == "sqlite":
         yield str(folder / "state.db")
@@ -332,7 +332,7 @@ def main() -> None:
     if not options.lionagi_python.exists():
         parser.error(f"{options.lionagi_python} is missing: run `make demo-lionagi`")
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="lionstate-demo-") as name, _database(options.backend, Path(name)) as url:
+    with tempfile.TemporaryDirectory(prefix="lionstate-demo-") as name, database(options.backend, Path(name)) as url:
         (Path(name) / "home").mkdir()
         demonstration = Demonstration(url, Path(name), options.lionagi_python.absolute())
         verdict = asyncio.run(_run(demonstration, options.backend == "postgresql"))
