@@ -111,6 +111,15 @@ def _holds_something(path: Path) -> bool:
     return path.stat().st_size > 0
 
 
+def _check_place(backup: Path, store: Path, *, force: bool) -> None:
+    if not _holds_something(backup):
+        return
+    if backup.samefile(store):
+        raise InvalidInputError("a store cannot be its own backup; name another file")
+    if not force:
+        raise NotEmptyError("the backup file exists; name another, or say --force")
+
+
 async def backup_store(
     store: str | Path,
     backup: Path,
@@ -130,18 +139,15 @@ async def backup_store(
         settings: How connections behave.
         on_progress: Called with ``backup`` and pages, then ``verify`` and tables: done and in all.
     Raises:
-        InvalidInputError: The store is no SQLite file (the message says what to use for PostgreSQL), or the backup would
-            take the place of the store itself or of something that is no file.
+        InvalidInputError: The store is no SQLite file (the message says what to use for PostgreSQL), or the backup
+            would take the place of the store itself or of something that is no file.
         NotEmptyError: The file exists.
         DifferenceError: What was written is damaged or not what was read; the file is removed.
 
     Cost: reads the store once and the backup three times.
     """
     path = _store_path(store)
-    if _holds_something(backup) and os.path.samefile(backup, path):
-        raise InvalidInputError("a store cannot be its own backup; name another file")
-    if not force and _holds_something(backup):
-        raise NotEmptyError("the backup file exists; name another, or say --force")
+    _check_place(backup, path, force=force)
     given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
     unproved = backup.with_name(f"{backup.name}.partial")
     remove_database(unproved)
