@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lionstate.cli.tables import print_json
+from lionstate.cli.tables import print_json, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ def _pause_line(found: MigrationStatus) -> str:
     until = (
         "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
     )
-    return f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}"
+    return printable(f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
 
 
 def _remaining(found: MigrationStatus) -> str:
@@ -56,7 +56,7 @@ def _remaining(found: MigrationStatus) -> str:
 
 def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
     """What is seen of other programs that write this store, and whether cutover waits for them."""
-    consequence = "accepted" if found.accept_foreign_writers else "cutover waits"
+    consequence = "accepted" if found.accept_foreign_writers else "cutover waits (see --accept-foreign-writers)"
     if found.foreign_sessions:
         yield f"another program seems to write {found.foreign_sessions} sessions of this store: {consequence}"
     if found.foreign_sighted_at is not None:
@@ -77,7 +77,9 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
     console.print(table)
-    console.print(f"items still to copy: {_remaining(found)}   done: {found.completion:.1%}", highlight=False)
+    console.print(
+        f"items still to copy: {_remaining(found)}   done: {found.completion:.1%} of what can be moved", highlight=False
+    )
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
@@ -89,7 +91,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         hot = _table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
         for entry in found.hottest:
             size = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
-            hot.add_row(entry.progression_id, str(entry.appends), size, _ago(entry.measured_at))
+            hot.add_row(printable(entry.progression_id), str(entry.appends), size, _ago(entry.measured_at))
         console.print(hot)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ago", "cell", "done", "note", "print_facts", "print_json", "print_rows", "size"]
+__all__ = ["ago", "cell", "done", "note", "print_facts", "print_json", "print_rows", "printable", "size"]
 
 _CONTENT = 80
 
@@ -35,7 +35,12 @@ def note(text: str) -> None:
     """Print one line."""
     from rich.console import Console
 
-    Console(soft_wrap=True).print(text, highlight=False, markup=False)
+    Console(soft_wrap=True).print(printable(text), highlight=False, markup=False)
+
+
+def printable(text: str) -> str:
+    """A text without what would command a terminal: a control character becomes a replacement character."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
 def cell(name: str, value: Any) -> str:
@@ -43,14 +48,18 @@ def cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if name.endswith("_at") and isinstance(value, (int, float)):
-        return datetime.datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        try:
+            return datetime.datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        except (ValueError, OverflowError, OSError):
+            # No calendar goes that far; the number is what the store holds.
+            return f"{value:g}"
     if isinstance(value, str):
         text = value
     else:
         from lionstate import wire
 
         text = wire.encode(value).decode()
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     return text if len(text) <= _CONTENT else text[: _CONTENT - 1] + "…"
 
 
@@ -79,7 +88,7 @@ def print_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], *, title:
 
     table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
     for row in rows:
-        table.add_row(*(escape(text) for text in row))
+        table.add_row(*(escape(printable(text)) for text in row))
     _console().print(table)
 
 

@@ -23,7 +23,7 @@ from lionstate.copying.source import Source
 from lionstate.copying.tables import COPIED
 from lionstate.copying.values import hex_of
 from lionstate.engine import EngineSettings, StoreURL
-from lionstate.engine.file_copies import check_file, copy_file, put_in_place, remove_database
+from lionstate.engine.file_copies import SIDE_FILES, check_file, copy_file, put_in_place, remove_database
 from lionstate.engine.libraries import load_module
 from lionstate.engine.ownership import StoreLock
 from lionstate.errors import (
@@ -31,6 +31,7 @@ from lionstate.errors import (
     DifferenceError,
     InvalidInputError,
     NotEmptyError,
+    OwnershipConflictError,
     UnrecognizedStoreError,
 )
 from lionstate.schema.own import migration_lease, progression_storage_state
@@ -112,12 +113,22 @@ def _holds_something(path: Path) -> bool:
 
 
 def _check_place(backup: Path, store: Path, *, force: bool) -> None:
+    """Refuse a place whose file somebody would miss: only a backup is ever replaced, and only when asked to."""
+    if backup.is_symlink():
+        raise InvalidInputError(f"{backup} is a symbolic link; name the file itself")
+    if backup.name.endswith(SIDE_FILES):
+        raise InvalidInputError(f"{backup} is the name of a database's own side file; name another")
+    owner = StoreLock(backup).owner()
+    if owner is not None:
+        raise OwnershipConflictError(f"{backup} is a store, and process {owner} owns it; nothing was written")
     if not _holds_something(backup):
         return
     if backup.samefile(store):
         raise InvalidInputError("a store cannot be its own backup; name another file")
     if not force:
         raise NotEmptyError("the backup file exists; name another, or say --force")
+    if not manifest_path(backup).is_file():
+        raise NotEmptyError(f"{backup} is no backup (it has no manifest): remove it yourself, or name another file")
 
 
 async def backup_store(
@@ -140,8 +151,9 @@ async def backup_store(
         on_progress: Called with ``backup`` and pages, then ``verify`` and tables: done and in all.
     Raises:
         InvalidInputError: The store is no SQLite file (the message says what to use for PostgreSQL), or the backup
-            would take the place of the store itself or of something that is no file.
-        NotEmptyError: The file exists.
+            would take the place of the store itself, of a side file or of something that is no file.
+        NotEmptyError: The file exists, or is no backup.
+        OwnershipConflictError: The file is a store that a daemon owns.
         DifferenceError: What was written is damaged or not what was read; the file is removed.
 
     Cost: reads the store once and the backup three times.
@@ -150,6 +162,7 @@ async def backup_store(
     _check_place(backup, path, force=force)
     given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
     unproved = backup.with_name(f"{backup.name}.partial")
+    backup.parent.mkdir(parents=True, exist_ok=True)
     remove_database(unproved)
     try:
         taken_at, expected = await _copied(path, unproved, given, on_progress)

@@ -32,15 +32,14 @@ from lionstate.schema import (
 )
 from lionstate.schema.control import schema_meta
 from lionstate.schema.conversation import message_types
-from lionstate.schema.opening import OWN_VERSION_KEY
+from lionstate.schema.opening import OWN_VERSION_KEY, UNFINISHED_COPY_LINEAGE
 from lionstate.schema.own import migration_control, progression_storage_state
 from lionstate.schema.triggers import schema_dialect
 
-__all__ = ["UNFINISHED_LINEAGE", "Target"]
+__all__ = ["Target"]
 
 R = TypeVar("R")
 
-UNFINISHED_LINEAGE: Final = "lionstate-copy-in-progress"
 """The lineage of a copy before it is verified: neither lionstate nor LionAGI opens such a store."""
 
 OUR_NAMES: Final = frozenset(table.name for table in (*RECORD_TABLES, *OWN_TABLES))
@@ -212,7 +211,7 @@ def _begin(conn: Connection, /, progress: Progress) -> None:
     apply_schema(conn, StoreKind.NEW, lionagi_compatible=False, now=time.time())
     for table in (message_types, migration_control, schema_meta):
         conn.execute(delete(table))
-    conn.execute(insert(schema_meta), [{"key": "lineage", "value": UNFINISHED_LINEAGE}])
+    conn.execute(insert(schema_meta), [{"key": "lineage", "value": UNFINISHED_COPY_LINEAGE}])
     start(conn, progress)
 
 

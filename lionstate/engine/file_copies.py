@@ -13,10 +13,11 @@ from sqlalchemy import Connection
 
 from lionstate.errors import BackendBusyError, DifferenceError
 
-__all__ = ["check_file", "copy_file", "put_in_place", "remove_database"]
+__all__ = ["SIDE_FILES", "check_file", "copy_file", "put_in_place", "remove_database"]
 
 _STEP_PAGES: Final = 2_000
-_SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+"""What SQLite adds to a file's name for its own files."""
 
 
 def copy_file(conn: Connection, path: Path, on_step: Callable[[int, int], None]) -> None:
@@ -102,6 +103,6 @@ def _close_down(path: Path, module: ModuleType) -> None:
 
 def remove_database(path: Path, *, main: bool = True) -> None:
     """Remove a database's side files, and with ``main`` itself; missing ones are no error."""
-    for suffix in (*_SIDE_FILES, *([""] if main else [])):
+    for suffix in (*SIDE_FILES, *([""] if main else [])):
         with suppress(FileNotFoundError):
             os.unlink(f"{path}{suffix}")

@@ -14,7 +14,14 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
 from lionstate.engine.script import Batch, Call, NotWritten, Outcome, Refused, Unit, Unknown, Written
-from lionstate.errors import BackendBusyError, BackendError, InvalidInputError, OutcomeUnknownError, StateError
+from lionstate.errors import (
+    BackendBusyError,
+    BackendError,
+    BackendUnavailableError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    StateError,
+)
 
 __all__ = ["CommitFailed", "Session", "execute_batch", "require_open", "translate"]
 
@@ -83,8 +90,11 @@ def translate(dialect: Dialect, error: BaseException) -> StateError:
     if found is not None:
         found.__cause__ = error
         return found
-    if isinstance(error, (ValueError, TypeError, LookupError, OverflowError)):
-        failed: StateError = InvalidInputError(f"{type(error).__name__} in the operation")
+    if isinstance(error, UnicodeDecodeError):
+        # Never a caller's: what comes in is text already.
+        failed: StateError = BackendUnavailableError("the store holds text that is not UTF-8: it may be damaged")
+    elif isinstance(error, (ValueError, TypeError, LookupError, OverflowError)):
+        failed = InvalidInputError(f"{type(error).__name__} in the operation")
     else:
         failed = BackendError(f"the operation failed: {type(error).__name__}")
     failed.__cause__ = error

@@ -24,6 +24,7 @@ __all__ = [
     "LIONSTATE_LINEAGE",
     "OWN_SCHEMA_VERSION",
     "OWN_VERSION_KEY",
+    "UNFINISHED_COPY_LINEAGE",
     "StoreKind",
     "inspect_store",
     "own_tables_exist",
@@ -33,6 +34,7 @@ __all__ = [
 
 LIONAGI_LINEAGE: Final = "lionagi"
 LIONSTATE_LINEAGE: Final = "lionstate"
+UNFINISHED_COPY_LINEAGE: Final = "lionstate-copy-in-progress"
 LIONAGI_VERSION: Final = 4
 OWN_VERSION_KEY: Final = "lionstate.schema_version"
 OWN_SCHEMA_VERSION: Final = 1
@@ -96,6 +98,8 @@ def _kind_of_lineage(meta: dict[str, object], *, has_sessions: bool) -> StoreKin
     lineage, version = meta.get("lineage"), _number(meta.get("version"))
     if lineage == LIONSTATE_LINEAGE:
         return StoreKind.LIONSTATE
+    if lineage == UNFINISHED_COPY_LINEAGE:
+        raise ForeignLineageError("this is an unfinished copy: the same `lionstate copy` goes on with it")
     if lineage is not None and lineage != LIONAGI_LINEAGE:
         raise ForeignLineageError("schema_meta.lineage names another application; nothing was changed")
     if version is not None and version > LIONAGI_VERSION:

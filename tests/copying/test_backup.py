@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import filecmp
 import json
 import os
+import shutil
 import sqlite3
 import sys
 from pathlib import Path
@@ -163,6 +165,24 @@ async def test_refusals_leave_everything_as_it_was(store: Path, tmp_path: Path) 
         with pytest.raises(InvalidInputError):
             await backup_store(store, store, force=force)
     assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("link", "state.db-wal", "state.db-shm"):
+        with pytest.raises(InvalidInputError):
+            await backup_store(store, tmp_path / name, force=True)
+    # Only a backup is replaced: what has no manifest may be somebody's store, and what is owned is one.
+    shutil.copyfile(store, tmp_path / "live.db")
+    with pytest.raises(NotEmptyError):
+        await backup_store(store, tmp_path / "live.db", force=True)
+    owned = StoreLock(tmp_path / "live.db")
+    owned.acquire()
+    try:
+        with pytest.raises(OwnershipConflictError):
+            await backup_store(store, tmp_path / "live.db", force=True)
+    finally:
+        owned.release()
+    assert filecmp.cmp(store, tmp_path / "live.db", shallow=False)
+    await backup_store(store, backup, force=True)
+    await backup_store(store, tmp_path / "new" / "folder" / "taken")
     for url in ("postgresql://localhost/x", ":memory:"):
         with pytest.raises(InvalidInputError):
             await backup_store(url, tmp_path / "other")
