@@ -26,6 +26,7 @@ from .contracts import (
     StoreLike,
     Verb,
 )
+from .failures import StoreFailures
 from .problems import Headers, HttpProblem, respond
 from .server import connection_of
 
@@ -104,6 +105,7 @@ class OperationHandlers:
         self._limit_bytes = limit_bytes
         self._limit_operations = limit_operations
         self._deadline_ms = deadline_ms
+        self._failures = StoreFailures()
         self.table = {name: (op, wire.Codec.of(op.script)) for name, op in operations.items()}
 
     def _find(self, name: str) -> tuple[OperationLike, wire.Codec]:
@@ -154,7 +156,8 @@ class OperationHandlers:
     ) -> bytes:
         try:
             value = await self._store.run(operation, params, deadline=deadline)
-        except StateError:
+        except StateError as exc:
+            self._failures.note(exc)
             raise
         except Exception as exc:
             get_logger().error("operation_failed", operation=operation.name, exc_info=True)
@@ -201,6 +204,8 @@ class OperationHandlers:
         replies: list[wire.BatchReply] = []
         for (operation, codec, _), outcome in zip(calls, outcomes, strict=True):
             error: StateError | None = getattr(outcome, "error", None)
+            if error is not None:
+                self._failures.note(error)
             replies.append(_done(operation, codec, outcome.value) if error is None else _failed(error))
         return replies
 
