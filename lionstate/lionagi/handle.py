@@ -17,6 +17,7 @@ from lionstate.dialects import dialect_of
 from lionstate.engine import Deferred, Refused, Reply
 from lionstate.errors import BackendBusyError, BackendUnavailableError, SchemaTooNewError
 from lionstate.lionagi.connection import Absent, has_tables, run_inside
+from lionstate.lionagi.outage import through_outages
 from lionstate.migration.candidates import note_session
 from lionstate.operations import Operation, operation_of
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
@@ -176,9 +177,7 @@ class Handle:
         """Run a read operation in one snapshot; what grows with history is decoded outside of it."""
         db = self._require()
         if await self._goes_to_daemon():
-            client = await self._served_client()
-            found: R = await getattr(client, script.__name__)(progression_id)
-            return found
+            return await through_outages(lambda: self._ask(script.__name__, progression_id), repeatable=True)
 
         def work(conn: Connection) -> Deferred[R]:
             self._refuse_newer(conn)
@@ -214,9 +213,15 @@ class Handle:
         async with self._require().read_snapshot() as conn:
             return await run_inside(conn, has_tables) is True
 
+    async def _ask(self, name: str, progression_id: str) -> Any:
+        return await getattr(await self._served_client(), name)(progression_id)
+
     async def _send(self, operation: Operation, params: Mapping[str, Any]) -> None:
-        client = await self._served_client()
-        await getattr(client, operation.name)(**params)
+        async def once() -> None:
+            await getattr(await self._served_client(), operation.name)(**params)
+
+        # Messages and their places are there once by their ids; a whole collection that comes twice may undo others.
+        await through_outages(once, repeatable=operation.fold is not None)
         if not self._is_served and operation.script is create_progression:
             await self._check_created(params["progression_id"])
 
