@@ -112,19 +112,35 @@ def _holds_something(path: Path) -> bool:
     return path.stat().st_size > 0
 
 
-def _check_place(backup: Path, store: Path, *, force: bool) -> None:
+def _pending_path(backup: Path) -> Path:
+    """Where the manifest of a backup is until the backup has taken its place."""
+    return backup.with_name(f"{backup.name}.manifest.json.new")
+
+
+def _unfinished(target: Path, source: Path) -> Path:
+    """The file that is made before it takes the place of ``target``; whatever has its name is removed.
+
+    Raises:
+        InvalidInputError: The source has that name, or is the target, or the name is a side file's.
+    """
+    if target.name.endswith(SIDE_FILES):
+        raise InvalidInputError(f"{target} is the name of a database's own side file; name another")
+    found = target.with_name(f".{target.name}.lionstate-unfinished")
+    for path in (target, found):
+        if path.exists() and source.exists() and path.samefile(source):
+            raise InvalidInputError(f"{source} is read and would be written as well; name another file")
+    return found
+
+
+def _check_place(backup: Path, *, force: bool) -> None:
     """Refuse a place whose file somebody would miss: only a backup is ever replaced, and only when asked to."""
     if backup.is_symlink():
         raise InvalidInputError(f"{backup} is a symbolic link; name the file itself")
-    if backup.name.endswith(SIDE_FILES):
-        raise InvalidInputError(f"{backup} is the name of a database's own side file; name another")
     owner = StoreLock(backup).owner()
     if owner is not None:
         raise OwnershipConflictError(f"{backup} is a store, and process {owner} owns it; nothing was written")
     if not _holds_something(backup):
         return
-    if backup.samefile(store):
-        raise InvalidInputError("a store cannot be its own backup; name another file")
     if not force:
         raise NotEmptyError("the backup file exists; name another, or say --force")
     if not manifest_path(backup).is_file():
@@ -159,9 +175,9 @@ async def backup_store(
     Cost: reads the store once and the backup three times.
     """
     path = _store_path(store)
-    _check_place(backup, path, force=force)
+    unproved = _unfinished(backup, path)
+    _check_place(backup, force=force)
     given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
-    unproved = backup.with_name(f"{backup.name}.partial")
     backup.parent.mkdir(parents=True, exist_ok=True)
     remove_database(unproved)
     try:
@@ -181,13 +197,14 @@ async def backup_store(
             phases=found.phases,
             tables=tables,
         )
-        manifest_path(backup).unlink(missing_ok=True)
+        text = json.dumps(asdict(manifest), indent=1, sort_keys=True)
+        # Both manifests are there while the file changes: at any moment one of them describes it.
+        await asyncio.to_thread(_write_durably, _pending_path(backup), text)
         os.replace(unproved, backup)
     except BaseException:
         remove_database(unproved)
         raise
-    text = json.dumps(asdict(manifest), indent=1, sort_keys=True)
-    await asyncio.to_thread(_write_durably, manifest_path(backup), text)
+    os.replace(_pending_path(backup), manifest_path(backup))
     return manifest
 
 
@@ -215,18 +232,21 @@ async def restore_store(
     Contract: design decisions 4, 27.
     """
     path = _store_path(store)
-    manifest = Manifest.load(manifest_path(backup))
+    unproved = _unfinished(path, backup)
+    manifests = [Manifest.load(found) for found in (_pending_path(backup), manifest_path(backup)) if found.exists()]
+    if not manifests:
+        raise BackendUnavailableError(f"there is no backup at {backup}, or no manifest beside it")
     if _holds_something(path) and not force:
         raise NotEmptyError("there is a store already; --force replaces it, and what it holds is lost")
     module = load_module((settings or EngineSettings()).sqlite_module)
-    unproved = path.with_name(f"{path.name}.restoring")
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = StoreLock(path)
     lock.acquire()
     try:
         remove_database(unproved)
         digest = await asyncio.to_thread(_copy_and_hash, backup, unproved)
-        if digest != manifest.sha256:
+        manifest = next((found for found in manifests if found.sha256 == digest), None)
+        if manifest is None:
             raise DifferenceError("the backup is not the file that its manifest describes")
         await asyncio.to_thread(check_file, unproved, module, _renew_generations)
         put_in_place(unproved, path, module)

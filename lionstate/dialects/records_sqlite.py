@@ -14,6 +14,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    not_,
     select,
     text,
     type_coerce,
@@ -65,7 +66,9 @@ def _bound_list(name: str) -> Any:
 
 _stored = type_coerce(progressions.c.collection, Text)
 _of_pids = progressions.c.id.in_(_bound_list("pids"))
-_UNREADABLE = Statement(select(progressions.c.id).where(_of_pids, func.json_valid(_stored) == 0).limit(1))
+# JSON that is no array is as unreadable as what is no JSON; the type is asked only of what is valid.
+_is_array = case((func.json_valid(_stored) == 1, func.json_type(_stored) == "array"), else_=False)
+_UNREADABLE = Statement(select(progressions.c.id).where(_of_pids, not_(_is_array)).limit(1))
 _element = func.json_each(case((func.json_type(_stored) == "array", _stored), else_="[]")).table_valued("value", "type")
 _HELD = Statement(
     select(_element.c.value)

@@ -141,6 +141,16 @@ async def test_a_malformed_collection_stops_nothing(backend: Backend, state: Any
     assert ["broken", "mentioned"] == await _left(backend, "messages")
 
 
+@pytest.mark.parametrize("text", ['{"0": "m"}', '"m"'])
+async def test_json_that_is_no_array_is_as_unreadable(backend: Backend, state: Any, text: str) -> None:
+    await _messages(backend, "m")
+    await backend.put_progression("odd", text)
+    await put_progression(backend, "p", "json", ["m"])
+    await _session(backend, "s", "p")
+    assert ["odd"] == (await _prune(state))["unreadable"]
+    assert ["m"] == await _left(backend, "messages")
+
+
 async def test_a_large_progression_goes_in_chunks(backend: Backend, state: Any) -> None:
     """Decision 18: it answers as missing at once, and its rows go a few at a time, the parent last."""
     ids = [f"m{number}" for number in range(10)]

@@ -195,7 +195,8 @@ async def test_refusals_leave_everything_as_it_was(store: Path, tmp_path: Path) 
     with pytest.raises(UnrecognizedStoreError):
         await restore_store(tmp_path / "empty", tmp_path / "new.db")
     assert before == await _contents(store)
-    assert not {"new.db", "other", "new.db.restoring", "state.db.restoring", "taken.partial"} & _names(tmp_path)
+    assert not {"new.db", "other"} & _names(tmp_path)
+    assert not [name for name in _names(tmp_path) if "unfinished" in name]
 
 
 @pytest.mark.parametrize("damage", ["changed", "reworded", "cut", "swapped"])
@@ -230,6 +231,41 @@ def _damage_store_with_log(store: Path) -> None:
     connection.close()
     store.write_bytes(b"damaged" * 1000)
     Path(f"{store}-wal").write_bytes(log)
+
+
+async def test_what_is_read_is_never_written(store: Path, tmp_path: Path) -> None:
+    """Whatever the names: a store or backup that is the target, or has the name of the unfinished file."""
+    backup = tmp_path / "taken"
+    await backup_store(store, backup)
+    before = await _contents(store)
+    hidden = tmp_path / ".copy.lionstate-unfinished"
+    shutil.copyfile(store, hidden)
+    with pytest.raises(InvalidInputError):
+        await backup_store(hidden, tmp_path / "copy")
+    assert hidden.exists()
+    (tmp_path / "alias").symlink_to(backup)
+    for source, target in ((backup, backup), (tmp_path / "alias", backup), (backup, tmp_path / "state.db-wal")):
+        with pytest.raises(InvalidInputError):
+            await restore_store(source, target, force=True)
+    assert before == await _contents(store)
+    await restore_store(backup, store, force=True)
+
+
+async def test_a_backup_replaced_half_way_is_still_one(store: Path, tmp_path: Path) -> None:
+    """Killed between the file and its manifest: either manifest is taken that describes the file."""
+    backup = tmp_path / "taken"
+    await backup_store(store, backup)
+    old = manifest_path(backup).read_text()
+    async with StateDB(store) as state:
+        await state.create_progression("more", ["x"])
+    await backup_store(store, backup, force=True)
+    pending = backup.with_name("taken.manifest.json.new")
+    assert not pending.exists()
+    manifest_path(backup).rename(pending)
+    manifest_path(backup).write_text(old)
+    await restore_store(backup, tmp_path / "again.db")
+    async with StateDB(tmp_path / "again.db") as state:
+        assert ["x"] == await state.get_progression("more")
 
 
 async def test_a_damaged_store_is_replaced_with_its_log(store: Path, tmp_path: Path) -> None:
