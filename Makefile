@@ -25,7 +25,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
-	bench-plots gate soak fuzz explore bridge cov build check-wheel run demo clean ci
+	bench-plots gate soak fuzz explore bridge cov cov-quick build check-wheel run demo clean ci
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,11 @@ explore: $(STAMP) ## random histories until one fails or the time is over
 cov: $(STAMP) ## the tests of `make test`, with coverage
 	$(PYTEST) tests $(APART) $(SPREAD) --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
+# Tracing doubles what a test costs, so CI traces what runs in one process; `make cov` traces everything.
+cov-quick: $(STAMP) ## coverage of the unit tests and of the conformance suite on SQLite
+	$(PYTEST) tests/unit tests/conformance $(SPREAD) -k "not postgresql and not daemon" \
+		--cov --cov-report=term:skip-covered $(ARGS)
+
 build: $(STAMP) ## sdist and wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
@@ -154,4 +159,4 @@ demo-bridge: $(STAMP) ## what a message costs LionAGI, before and over the bridg
 .PHONY: demo-lionagi demo-bridge
 
 # The whole suite comes last, so that its closing line is the last one.
-ci: format-check lint types imports check-wheel gate cov ## what CI runs
+ci: format-check lint types imports check-wheel gate cov-quick test ## what CI runs
