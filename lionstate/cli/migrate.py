@@ -5,13 +5,12 @@ What opens a store or talks to a daemon is imported by the functions that do: ha
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from lionstate.cli import operator, render, tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on
+from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on_migration
 from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,16 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 R = TypeVar("R")
-# A store, a daemon, a token, as the options give them.
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
 _BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
 _BUSY_STEPS = 3
 _BUSY_SECONDS = 0.2
-
-
-def _with_service(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
-    return run_on(where, lambda state: work(state.migration), reads=reads)
 
 
 @app.command()
@@ -41,7 +35,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
-    found = _with_service((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
+    found = run_on_migration((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 
 
@@ -74,7 +68,7 @@ def step(
             return await _until_done(service, progression, caps, show=not as_json)
         return [await service.step(progression_id=progression, **caps)], await service.status(limit=0)
 
-    steps, after = _with_service((url, daemon, token), work)
+    steps, after = run_on_migration((url, daemon, token), work)
     render.steps(steps, after, as_json=as_json)
     everything = after if until_done and progression is None else None
     raise typer.Exit(_exit_code(steps[-1].stop_reason, progression, everything))
@@ -131,7 +125,7 @@ def verify(
     """
     from lionstate.migration import VerificationOutcome
 
-    found = _with_service((url, daemon, token), lambda service: service.verify(progression_id), reads=True)
+    found = run_on_migration((url, daemon, token), lambda service: service.verify(progression_id), reads=True)
     render.verification(found, as_json=as_json)
     codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
     raise typer.Exit(codes.get(found.outcome, 0))
@@ -161,7 +155,7 @@ def compat_read(
         else:
             await service.set_compat_read(progression_id, enable)
 
-    _with_service((url, daemon, token), work)
+    run_on_migration((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
     tables.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
 
@@ -171,7 +165,7 @@ def pause(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Stop migrating after the running chunk, until resumed; survives restarts."""
-    _with_service((url, daemon, token), lambda service: service.pause(reason=reason))
+    run_on_migration((url, daemon, token), lambda service: service.pause(reason=reason))
     tables.done("migration is paused", {"paused": True}, as_json=as_json)
 
 
@@ -180,7 +174,7 @@ def resume(
     url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
 ) -> None:
     """Lift a pause."""
-    was_paused = _with_service((url, daemon, token), lambda service: service.resume(reason=reason))
+    was_paused = run_on_migration((url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
     tables.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
 
@@ -202,7 +196,7 @@ def disable(
 
 
 def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool) -> None:
-    _with_service(where, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
+    run_on_migration(where, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
     text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
     tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from lionstate.cli import tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on
+from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on_migration
 from lionstate.errors import BlockedCode, InvalidInputError
 
 if TYPE_CHECKING:
@@ -31,10 +30,6 @@ def mount(app: typer.Typer) -> None:
     app.add_typer(blocked, name="blocked")
 
 
-def _on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
-    return run_on(where, lambda state: work(state.migration), reads=reads)
-
-
 def preflight(
     url: Url = None,
     daemon: Daemon = None,
@@ -46,7 +41,9 @@ def preflight(
 
     Exits with 8 when some could not be migrated as they are.
     """
-    found: Preflight = _on((url, daemon, token), lambda service: service.preflight(limit=limit), reads=True)
+    found: Preflight = run_on_migration(
+        (url, daemon, token), lambda service: service.preflight(limit=limit), reads=True
+    )
     if as_json:
         tables.print_json(found)
     else:
@@ -81,7 +78,9 @@ def explain(
     progression_id: Progression, url: Url = None, daemon: Daemon = None, token: Token = None, as_json: Json = False
 ) -> None:
     """Tell why one progression is where it is and what would move it."""
-    found: Explanation = _on((url, daemon, token), lambda service: service.explain(progression_id), reads=True)
+    found: Explanation = run_on_migration(
+        (url, daemon, token), lambda service: service.explain(progression_id), reads=True
+    )
     if as_json:
         tables.print_json(found)
         return
@@ -100,7 +99,7 @@ def list_blocked(
     as_json: Json = False,
 ) -> None:
     """List blocked progressions, those blocked longest first."""
-    found: tuple[BlockedProgression, ...] = _on(
+    found: tuple[BlockedProgression, ...] = run_on_migration(
         (url, daemon, token), lambda service: service.blocked(limit=limit), reads=True
     )
     if as_json:
@@ -128,7 +127,7 @@ def retry_blocked(
     as_json: Json = False,
 ) -> None:
     """Admit a blocked progression anew, from scratch; only while its JSON is the authority (else exits with 8)."""
-    _on((url, daemon, token), lambda service: service.retry(progression_id, reason=reason))
+    run_on_migration((url, daemon, token), lambda service: service.retry(progression_id, reason=reason))
     tables.done("it is back in json; the next steps admit it anew", {"phase": "json"}, as_json=as_json)
 
 
@@ -152,7 +151,7 @@ def unblock_blocked(
     if use not in (None, "json", "items"):
         raise InvalidInputError("--use is json or items")
     foreign = "adopt" if adopt else "discard" if discard else None
-    phase: str = _on(
+    phase: str = run_on_migration(
         (url, daemon, token),
         lambda service: service.unblock(progression_id, use=use, foreign=foreign, reason=reason),
     )
@@ -168,7 +167,7 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Return a dual progression to its JSON and hold it until `release`; exits with 7 in any other phase."""
-    _on((url, daemon, token), lambda service: service.rollback(progression_id, reason=reason))
+    run_on_migration((url, daemon, token), lambda service: service.rollback(progression_id, reason=reason))
     tables.done("it is back in json, and held until it is released", {"phase": "json"}, as_json=as_json)
 
 
@@ -181,6 +180,8 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Lift the hold of one progression."""
-    was_held: bool = _on((url, daemon, token), lambda service: service.release(progression_id, reason=reason))
+    was_held: bool = run_on_migration(
+        (url, daemon, token), lambda service: service.release(progression_id, reason=reason)
+    )
     text = "its hold is lifted" if was_held else "it was not held"
     tables.done(text, {"was_held": was_held}, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
-__all__ = ["Daemon", "Json", "Reason", "Token", "Url", "Where", "run_on"]
+__all__ = ["Daemon", "Json", "Reason", "Token", "Url", "Where", "run_on", "run_on_migration"]
 
 R = TypeVar("R")
 
@@ -49,3 +49,8 @@ def run_on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = F
             return await work(state)
 
     return run_until_interrupted(run())
+
+
+def run_on_migration(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
+    """As `run_on`, with the migration service of the store or daemon."""
+    return run_on(where, lambda state: work(state.migration), reads=reads)

@@ -48,7 +48,11 @@ class Replies:
     """Results on their way from threads to one loop, each with the function that the loop calls with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let ``loop`` watch the pipe; NotImplementedError if it watches none."""
+        """Let ``loop`` watch the pipe.
+
+        Raises:
+            NotImplementedError: The loop watches no pipes (asyncio's on Windows): results go another way then.
+        """
         self.loop = loop
         self._waiting: deque[tuple[Done, Any, BaseException | None]] = deque()
         self._read, self._write = os.pipe()

@@ -38,7 +38,7 @@ class Mailbox:
         if self._replies is None:
             try:
                 self._replies = Replies(loop)
-            except NotImplementedError:
+            except NotImplementedError:  # what asyncio says where a loop watches no pipes, as on Windows
                 return functools.partial(_send_plainly, loop)
         if self._replies.loop is loop:
             return self._replies.send
