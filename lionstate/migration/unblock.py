@@ -27,8 +27,7 @@ from lionstate.progression.control import ensure_fence
 from lionstate.progression.digest import digest_of
 from lionstate.progression.items import page
 from lionstate.progression.phases import Authority, Phase, new_generation
-from lionstate.progression.replace import write_collection
-from lionstate.progression.storage_state import StorageState, lock_many, update_state
+from lionstate.progression.storage_state import StorageState, lock_many, update_state, write_collection
 
 __all__ = ["Foreign", "Representation", "retry", "unblock"]
 

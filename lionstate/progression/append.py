@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, select
 
-from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Refused, Reply
 from lionstate.errors import (
@@ -29,14 +29,12 @@ from lionstate.progression.storage_state import (
     lock_for_append,
     record_orphans,
     update_state,
+    write_collection,
 )
 from lionstate.schema.conversation import progressions
 
 __all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
 
-_SET_COLLECTION = Statement(
-    update(progressions).where(progressions.c.id == bindparam("pid")).values(collection=bindparam("text"))
-)
 _COLLECTIONS_FOR: dict[str, Any] = {}
 
 
@@ -183,7 +181,7 @@ class Appender:
         text = parsed.text
         for message_id in ids:
             text = append_text(text, message_id)
-        _SET_COLLECTION.run(self._conn, {"pid": progression, "text": text})
+        write_collection(self._conn, progression, text)
 
         def apply() -> None:
             self._values.extend(progression, parsed, text, ids)

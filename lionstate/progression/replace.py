@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, update
+from sqlalchemy import Connection, bindparam
 
-from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.errors import ConflictError, ProgressionBlockedError
 from lionstate.progression import items
@@ -22,21 +22,14 @@ from lionstate.progression.storage_state import (
     lock_many,
     record_orphans,
     update_state,
+    write_collection,
 )
 from lionstate.schema import normalized_default
 from lionstate.schema.conversation import progressions
 
-__all__ = ["create_progression", "prepare_collection", "refuse_tombstones", "set_progression", "write_collection"]
+__all__ = ["create_progression", "prepare_collection", "refuse_tombstones", "set_progression"]
 
-_SET_COLLECTION = Statement(
-    update(progressions).where(progressions.c.id == bindparam("pid")).values(collection=bindparam("text"))
-)
 _INSERT_FOR: dict[str, Any] = {}
-
-
-def write_collection(conn: Connection, /, progression_id: str, text: str) -> None:
-    """Write the JSON value of a progression that the caller has locked; in ``items`` only while it is ``replacing``."""
-    _SET_COLLECTION.run(conn, {"pid": progression_id, "text": text})
 
 
 def prepare_collection(params: dict[str, Any]) -> dict[str, Any]:

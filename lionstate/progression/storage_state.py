@@ -28,7 +28,12 @@ __all__ = [
     "lock_many",
     "record_orphans",
     "update_state",
+    "write_collection",
 ]
+
+_SET_COLLECTION = Statement(
+    update(progressions).where(progressions.c.id == bindparam("pid")).values(collection=bindparam("text"))
+)
 
 
 class StorageState(NamedTuple):
@@ -191,6 +196,11 @@ def get_state(conn: Connection, /, progression_id: str) -> StorageState | None:
 def update_state(conn: Connection, /, progression_id: str, changes: Mapping[str, Any]) -> None:
     """Change columns of one state row that the caller has locked."""
     conn.execute(update(table).where(table.c.progression_id == progression_id).values(**changes))
+
+
+def write_collection(conn: Connection, /, progression_id: str, text: str) -> None:
+    """Write the JSON value of a progression that the caller has locked; in ``items`` only while it is ``replacing``."""
+    _SET_COLLECTION.run(conn, {"pid": progression_id, "text": text})
 
 
 def insert_state(conn: Connection, /, values: Mapping[str, Any]) -> None:
