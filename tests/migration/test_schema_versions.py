@@ -41,6 +41,10 @@ def stored(tmp_path: Path) -> Path:
     return path
 
 
+def bytes_of(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 def contents(path: Path) -> dict[str, list[Any]]:
     """Every row of every table, the schema version left out."""
     with closing(sqlite3.connect(path)) as conn:
@@ -80,12 +84,12 @@ async def test_everything_is_still_there_and_goes_on(stored: Path) -> None:
 
 
 async def test_a_look_leaves_the_stored_file_as_it_is(stored: Path) -> None:
-    before = stored.read_bytes()
+    before = bytes_of(stored)
     async with StateDB(stored, settings=EngineSettings(readonly=True, tidy=True)) as state:
         assert ITEMS["items-tail"] == await state.get_progression("items-tail")
         assert 3 == (await state.migration.status()).phases["items"]
         assert "dual" == (await state.migration.explain("dual")).phase
-    assert before == stored.read_bytes()
+    assert before == bytes_of(stored)
 
 
 # Both databases: a version 1 as this build can make it.
