@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, text
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
 from lionstate.migration.admission import admit, block
 from lionstate.migration.backfill import copy_chunk
@@ -25,7 +25,6 @@ from lionstate.migration.port import bound
 from lionstate.migration.report import Stage, StageOutcome, VerificationOutcome
 from lionstate.migration.verification import Prover, judged_of
 from lionstate.migration.verify import verify
-from lionstate.migration.worker import _look_at_value
 from lionstate.progression.append import append_to_progression
 from lionstate.progression.collection import prepare
 from lionstate.progression.delete import delete_progression
@@ -33,7 +32,7 @@ from lionstate.progression.digest import digest_of
 from lionstate.progression.phases import new_generation
 from lionstate.progression.reads import get_progression
 from lionstate.progression.replace import set_progression
-from lionstate.progression.storage_state import get_state, insert_state
+from lionstate.progression.storage_state import StorageState, get_state, insert_state
 from lionstate.schema.conversation import progressions
 from tests.support.interleaving import Actor, Explored, Side, explore
 
@@ -105,9 +104,13 @@ async def _foreign_append(actor: Actor) -> None:
     await actor.write(script)
 
 
+def _look(conn: Connection, /, progression_id: str) -> tuple[ParentValue | None, StorageState | None]:
+    return dialect_of(conn).collection_of(conn, progression_id), get_state(conn, progression_id)
+
+
 async def _admit(actor: Actor) -> StageOutcome:
     pid = actor.progression_id
-    found, seen = await actor.read(bound(_look_at_value, pid))
+    found, seen = await actor.read(bound(_look, pid))
     if found is None:
         return StageOutcome.MOVED
     judged = await judged_of(pid, found, None if seen is None else seen.generation)
@@ -118,7 +121,7 @@ async def _admit(actor: Actor) -> StageOutcome:
 
 async def _chunk(actor: Actor) -> StageOutcome:
     pid = actor.progression_id
-    found, state = await actor.read(bound(_look_at_value, pid))
+    found, state = await actor.read(bound(_look, pid))
     if found is None or state is None or state.source_count is None:
         return StageOutcome.MOVED
     judged = await judged_of(pid, found, state.generation)
