@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -137,9 +139,21 @@ _purge_some = _purge_of(_PURGE_THEN)
 _purge_many = _purge_of(_PURGE_AT_ONCE)
 
 
+@functools.cache
+def _defaults(script: Callable[..., Any]) -> Mapping[str, Any]:
+    """What a caller may send or leave out and mean the same; a default without a JSON form cannot be sent."""
+    found = {}
+    for parameter in inspect.signature(script).parameters.values():
+        if parameter.default is not parameter.empty:
+            with suppress(InvalidInputError):
+                wire.encode(parameter.default)
+                found[parameter.name] = parameter.default
+    return found
+
+
 def _hash_of(call: tuple[str, Mapping[str, Any]]) -> str:
     name, params = call
-    return hashlib.sha256(name.encode() + b"\0" + wire.canonical(dict(params))).hexdigest()
+    return hashlib.sha256(name.encode() + b"\0" + wire.canonical(params)).hexdigest()
 
 
 class Receipts:
@@ -164,7 +178,8 @@ class Receipts:
         Raises:
             InvalidInputError: The parameters have no JSON form.
         """
-        params_hash = await run_pure(_hash_of, (operation.name, params), operation.size(params))
+        whole = {**_defaults(operation.script), **params}
+        params_hash = await run_pure(_hash_of, (operation.name, whole), operation.size(params))
         return Claim(key, params_hash, _codec_of(operation.script))
 
     def once(self, claim: Claim, call: Call) -> Call:
