@@ -179,7 +179,6 @@ async def _roll_back(actor: Actor) -> str:
         roll_back,
         actor.progression_id,
         generation=new_generation(),
-        permit=Permit(),
         actor="test",
         reason=None,
         now=time.time(),
