@@ -88,6 +88,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         # Attempts under way are settled while the queue still takes that.
         end = time.monotonic() + seconds
         await delivery.end(seconds / 2)
+        await timer.end((end - time.monotonic()) / 2)
         await store.queue.drain(max(end - time.monotonic(), 0.0))
 
     async def close() -> None:
@@ -156,6 +157,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
         "resume": service.resume,
+        "stop": service.stop,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
         "hold": service.hold,

@@ -79,6 +79,9 @@ _NOT_READABLE = ("22P02", "22P05", "22023", "54001")
 _DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
 
 
+_CLOCK = text("SELECT extract(epoch FROM pg_catalog.clock_timestamp())::float8")
+
+
 class PostgresqlRecords:
     """See ``RecordIntents``."""
 
@@ -96,6 +99,9 @@ class PostgresqlRecords:
         if messages:
             ids = sorted(messages)
             _SET_SYSTEM_MESSAGES.run(conn, {"ids": ids, "mids": [messages[found] for found in ids]})
+
+    def clock(self, conn: Connection) -> float:
+        return float(conn.execute(_CLOCK).scalar_one())
 
     def store_bytes(self, conn: Connection) -> int:
         found: int = conn.execute(_DATABASE_SIZE).scalar_one()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
@@ -32,6 +33,7 @@ __all__ = [
     "Order",
     "OrderKind",
     "Orders",
+    "Ownership",
     "Pause",
     "Preflight",
     "ProgressionMigrationService",

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 
 __all__ = [
@@ -45,6 +46,8 @@ class StageOutcome(StrEnum):
     # The cutover would hold the lock for longer than its budget.
     MISSED = "missed"
     PAUSED = "paused"
+    # Another process has taken the lease of maintenance over.
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class StopReason(StrEnum):
     CAP_BYTES = "cap_bytes"
     CAP_SECONDS = "cap_seconds"
     PAUSED = "paused"
+    # Another process migrates this store.
+    NOT_OWNER = "not_owner"
     HELD = "held"
     BLOCKED = "blocked"
     BUSY = "busy"
@@ -249,6 +254,7 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        owner: Which process migrates the store.
         orders: What the operator ordered: cutovers by command only, and for single progressions.
         ready: Progressions that are proved and wait for a command.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
@@ -272,6 +278,7 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    owner: Ownership
     orders: Orders
     ready: Ready
     maintenance_enabled: bool | None = None

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
-
-from sqlalchemy import Connection, func, select
 
 from lionstate.audit import DEFAULT_ACTOR
 from lionstate.errors import (
     BackendBusyError,
     DeadlineExceededError,
-    HeldReason,
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
     OverloadedError,
 )
-from lionstate.migration import candidates, control, cutover, orders
+from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
 from lionstate.migration.gate import MOVE, Permit
+from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
@@ -35,16 +33,15 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.run import Run, count_held
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
-from lionstate.progression import sightings
-from lionstate.schema.own import progression_storage_state
 
 __all__ = ["ProgressionMigrationService"]
 
-_Walk: TypeAlias = "Callable[[Worker, _Run], Awaitable[StopReason]]"
+_Walk: TypeAlias = Callable[[Worker, Run], Awaitable[StopReason]]
 
 _CANDIDATES = 100
 _SIGHTINGS = 100
@@ -59,7 +56,12 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     """
 
     def __init__(
-        self, store: MigrationStore, *, actor: str = DEFAULT_ACTOR, accept_foreign_writers: bool = False
+        self,
+        store: MigrationStore,
+        *,
+        actor: str = DEFAULT_ACTOR,
+        accept_foreign_writers: bool = False,
+        owner: str | None = None,
     ) -> None:
         """Make a service on an open store.
 
@@ -67,11 +69,13 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             actor: Named in the audit rows.
             accept_foreign_writers: Cut over although another program seems to write this store; its appends are
                 refused by the fence from then on.
+            owner: The name under which it takes the lease of maintenance; None is this process's.
         """
         self._store = store
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
+        self._lease = Lease(store, owner or process_name())
         self._sizes_after: str | None = ""
 
     async def step(
@@ -123,16 +127,55 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         controls: Controls = await self._store.read(bound(control.load, now))
         accept = accept or self._accept or controls.accept_foreign_writers
         controls = replace(controls, accept_foreign_writers=accept)
-        run = _Run(self, controls)
-        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, permit=permit, waits=run.waits)
+        run = Run(self, controls)
+        worker = Worker(
+            self._store,
+            self._memory,
+            caps,
+            controls,
+            actor=self._actor,
+            permit=permit,
+            renew=self._lease.renew,
+            waits=run.waits,
+        )
         try:
-            reason = StopReason.PAUSED if controls.pause is not None else await walk(worker, run)
+            reason = StopReason.PAUSED if controls.pause is not None else await self._owning(worker, run, walk)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
         return worker.tally.step(reason, worker.seconds)
 
-    async def _step_one(self, progression_id: str, worker: Worker, run: _Run) -> StopReason:
+    async def _owning(self, worker: Worker, run: Run, walk: _Walk) -> StopReason:
+        """Walk with the lease, unless another process has it."""
+        owned = await self._lease.take()
+        if not owned.is_self:
+            return StopReason.NOT_OWNER
+        worker.own(self._lease.name, owned.epoch)
+        try:
+            reason = await walk(worker, run)
+        finally:
+            if not self._lease.kept:
+                await self._lease.give_back()
+        if reason is StopReason.NOT_OWNER:
+            self._lease.forget()
+        return reason
+
+    async def own(self, seconds: float = LEASE_SECONDS) -> Ownership:
+        """Take the lease of maintenance and keep it between steps, or see who has it; to be called again and again.
+
+        Args:
+            seconds: How long others wait when this process dies.
+
+        Cost: one read, and a write when a third of that has gone by.
+        Contract: design decision 27.
+        """
+        return await self._lease.own(seconds)
+
+    async def disown(self) -> None:
+        """Give the lease back, so that another process may take over at once. Contract: design decision 27."""
+        await self._lease.give_back()
+
+    async def _step_one(self, progression_id: str, worker: Worker, run: Run) -> StopReason:
         while True:
             turn = await worker.advance(progression_id)
             if isinstance(turn, StopReason):
@@ -142,12 +185,12 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
                     raise NotFoundError("there is no such progression")
                 return worker.last
 
-    async def _step_all(self, worker: Worker, run: _Run) -> StopReason:
+    async def _step_all(self, worker: Worker, run: Run) -> StopReason:
         await self._flush_activity(worker)
         await self._fill_sizes(worker, worker.caps.max_seconds * _SIZES_SHARE)
         return await self._advance_each(worker, partial(run.candidates, worker))
 
-    async def _cut_over_ready(self, worker: Worker, run: _Run) -> StopReason:
+    async def _cut_over_ready(self, worker: Worker, run: Run) -> StopReason:
         return await self._advance_each(worker, run.ready)
 
     async def _advance_each(self, worker: Worker, next_of: Callable[[set[str]], Awaitable[list[str]]]) -> StopReason:
@@ -166,7 +209,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         if worker.unfinished:
             return StopReason.BUSY
         met = bool(worker.tally.held)
-        held: dict[str, int] = await self._store.read(_held)
+        held: dict[str, int] = await self._store.read(count_held)
         # Those that this step met are counted already.
         worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
         return StopReason.HELD if held or met else StopReason.DONE
@@ -223,7 +266,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         """
         seen = dict(self._store.parsed.append_counts)
         found: MigrationStatus = await self._store.read(
-            bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
+            bound(read_status, limit=checked_limit(limit, 0), seen=seen, process=self._lease.name, now=time.time())
         )
         return found
 
@@ -237,6 +280,19 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         """
         script = bound(control.pause, actor=self._actor, reason=reason, now=time.time(), expires_at=expires_at)
         await self._store.maintain("progression_migrate.pause", script)
+
+    async def stop(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
+        """As `pause`, and the lease of maintenance is given back; a later `pause` takes its place.
+
+        Args:
+            expires_at: Epoch seconds; None is until `resume`.
+
+        Contract: design decisions 26, 27.
+        """
+        now = time.time()
+        script = bound(control.pause, actor=self._actor, reason=reason, now=now, expires_at=expires_at, stopped=True)
+        await self._store.maintain("progression_migrate.stop", script)
+        await self._lease.give_back()
 
     async def resume(self, *, reason: str | None = None) -> bool:
         """Lift the pause; return whether there was one. Contract: design decision 26."""
@@ -258,16 +314,25 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         found: bool | None = await self._store.read(control.get_maintenance_enabled)
         return found
 
-    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
+    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
         """Switch the compatibility read of one progression that has been cut over.
 
+        Args:
+            expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
         Raises:
             NotFoundError: There is no such progression.
             PhaseConflictError: It has not been cut over, or the switch is fixed by a block.
 
         Contract: ADR-0117 D4; design decisions 2, 3.
         """
-        script = bound(control.set_compat_read, progression_id, enabled, actor=self._actor, now=time.time())
+        script = bound(
+            control.set_compat_read,
+            progression_id,
+            enabled,
+            actor=self._actor,
+            now=time.time(),
+            expires_at=expires_at,
+        )
         await self._store.maintain("progression_migrate.compat_read", script, progressions=[progression_id])
 
     async def set_compat_read_everywhere(
@@ -301,87 +366,3 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     async def _set(self, key: str, value: object, reason: str | None) -> None:
         script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())
         await self._store.maintain("progression_migrate.knob", script)
-
-
-def _held(conn: Connection) -> dict[str, int]:
-    """Progressions that wait, by reason."""
-    states = progression_storage_state.c
-    waiting = select(states.held_reason, func.count()).where(states.held_reason.is_not(None))
-    rows = conn.execute(waiting.where(states.phase != "items").group_by(states.held_reason))
-    found = {str(reason): int(count) for reason, count in rows}
-    if ready := orders.read_ready(conn).waiting:
-        found[HeldReason.OPERATOR.value] = found.get(HeldReason.OPERATOR.value, 0) + ready
-    return found
-
-
-class _Run:
-    """What one automatic step knows of the whole store."""
-
-    def __init__(self, service: ProgressionMigrationService, controls: Controls) -> None:
-        self._service = service
-        self._accept = controls.accept_foreign_writers
-        self._looked = False
-        self._reason: HeldReason | None = None
-        self._written: Sequence[str] = ()
-        self._scanned = False
-
-    async def waits(self, progression_id: str | None = None) -> HeldReason | None:
-        """Why no cutover may happen now, which is no progression's own fault; found out once a step.
-
-        One whose own row another program wrote is not told to wait: its proof says what became of it, and its
-        cutover is refused under the lock.
-        """
-        if not self._looked:
-            self._looked = True
-            store = self._service._store
-            if await store.read(cutover.fence_is_missing):
-                self._reason = HeldReason.FENCE_MISSING
-            elif not self._accept and await self._foreign_writers():
-                self._reason = HeldReason.FOREIGN_WRITER
-        if self._reason is HeldReason.FOREIGN_WRITER and progression_id in self._written:
-            return None
-        return self._reason
-
-    async def _foreign_writers(self) -> bool:
-        """Whether another program seems to write this store; what rows show of it is noted."""
-        service, store = self._service, self._service._store
-        found: list[tuple[str, float]] = await store.read(candidates.foreign_sessions)
-        seen = store.parsed.append_counts
-        if any(progression not in seen for progression, _ in found):
-            return True
-        now = time.time()
-        self._written = await store.read(lambda conn: store.dialect.written_by_others(conn, _SIGHTINGS))
-        if self._written:
-            note = bound(sightings.note_sighting, self._written[0], actor=service._actor, now=now)
-            await store.maintain("progression_migrate.sighting", note)
-            return True
-        return await store.read(bound(sightings.sighted_at, now)) is not None
-
-    async def ready(self, tried: set[str]) -> list[str]:
-        """Progressions that wait for a command to be cut over, and were not tried; [] when there is none."""
-        query = bound(candidates.ready, count=_CANDIDATES + len(tried), now=time.time())
-        return [pid for pid in await self._service._store.read(query) if pid not in tried]
-
-    async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
-        """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
-        store = self._service._store
-        count, now = _CANDIDATES + len(tried), time.time()
-        # Complete ones wait together, for a reason that is not theirs.
-        also_complete = await self.waits() is None
-        queries = (
-            bound(candidates.prioritized, count=count, also_complete=also_complete, now=now),
-            bound(candidates.started, count=count, also_complete=also_complete, now=now),
-            bound(candidates.cleanups, count=count),
-            bound(candidates.next_json, count=count, now=now),
-        )
-        while True:
-            for query in queries:
-                left = [pid for pid in await store.read(query) if pid not in tried]
-                if left:
-                    return left
-            if self._scanned:
-                return []
-            # Progressions that were created since the sizes were measured.
-            self._scanned = True
-            self._service._measure_again()
-            await self._service._fill_sizes(worker, float("inf"))
