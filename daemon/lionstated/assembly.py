@@ -78,7 +78,11 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
 
-    service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
+    service = ProgressionMigrationService(
+        store,
+        accept_foreign_writers=settings.maintenance.accept_foreign_writers,
+        sole_owner=url.path is not None,
+    )
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)

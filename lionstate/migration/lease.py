@@ -64,8 +64,11 @@ def read_ownership(conn: Connection, /, name: str) -> Ownership:
     return Ownership(row[0], row[0] == name, row[1], row[3], left)
 
 
-def take(conn: Connection, /, name: str, seconds: float) -> Ownership:
+def take(conn: Connection, /, name: str, seconds: float, *, sole: bool = False) -> Ownership:
     """Take or renew the lease unless another process has it; return who has it then.
+
+    Args:
+        sole: Take it in any case.
 
     Cost: four statements.
     """
@@ -76,7 +79,7 @@ def take(conn: Connection, /, name: str, seconds: float) -> Ownership:
     now = dialect.clock(conn)
     left = expires_at - now
     if owner != name:
-        if 0 < left <= _LONGEST_SECONDS:
+        if not sole and 0 < left <= _LONGEST_SECONDS:
             return Ownership(owner, False, epoch, since, left)
         epoch, since = epoch + 1, now
     values = {"owner": name, "epoch": epoch, "expires_at": now + seconds, "acquired_at": since}
@@ -98,8 +101,13 @@ class Lease:
         kept: It stays between steps, as a daemon's does; otherwise each step gives it back.
     """
 
-    def __init__(self, store: MigrationStore, name: str) -> None:
-        """Have no lease yet."""
+    def __init__(self, store: MigrationStore, name: str, *, sole: bool = False) -> None:
+        """Have no lease yet.
+
+        Args:
+            sole: The operating system says that no other daemon is on the store: who has the lease has died.
+        """
+        self._sole = sole
         self._store = store
         self.name = name
         self.kept = False
@@ -114,11 +122,12 @@ class Lease:
             await self.renew()
             return self._held
         found: Ownership = await self._store.read(bound(read_ownership, self.name))
-        return found if found.owner is not None and not found.is_self else await self.take()
+        is_free = self._sole or found.owner is None or found.is_self
+        return await self.take() if is_free else found
 
     async def take(self) -> Ownership:
         """Take or renew it now; the result tells who has it."""
-        script = bound(take, self.name, self._seconds)
+        script = bound(take, self.name, self._seconds, sole=self._sole)
         began = time.monotonic()
         found: Ownership = await self._store.maintain("progression_migrate.lease", script)
         self._held, self._renew_at = found, began + self._seconds / 3

@@ -62,6 +62,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         actor: str = DEFAULT_ACTOR,
         accept_foreign_writers: bool = False,
         owner: str | None = None,
+        sole_owner: bool = False,
     ) -> None:
         """Make a service on an open store.
 
@@ -70,12 +71,13 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             accept_foreign_writers: Cut over although another program seems to write this store; its appends are
                 refused by the fence from then on.
             owner: The name under which it takes the lease of maintenance; None is this process's.
+            sole_owner: It holds the operating system's lock on a SQLite store, so nobody else's lease counts.
         """
         self._store = store
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
-        self._lease = Lease(store, owner or process_name())
+        self._lease = Lease(store, owner or process_name(), sole=sole_owner)
         self._sizes_after: str | None = ""
 
     async def step(

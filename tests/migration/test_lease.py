@@ -115,6 +115,14 @@ async def test_a_lease_from_the_far_future_is_no_lease(backend: Backend) -> None
     assert (await named(backend, "b/2").own()).is_self
 
 
+async def test_a_daemon_with_the_operating_systems_lock_waits_for_nobody(backend: Backend) -> None:
+    """One that was killed is replaced at once on SQLite: no other daemon can have the file."""
+    await named(backend, "a/1").own()
+    sole = ProgressionMigrationService(backend.direct.store, owner="b/2", sole_owner=True)
+    owned = await sole.own()
+    assert ("b/2", True, 2) == (owned.owner, owned.is_self, owned.epoch)
+
+
 async def test_stop_gives_the_lease_back_and_pause_keeps_it(backend: Backend) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     first, second = named(backend, "a/1"), named(backend, "b/2")
