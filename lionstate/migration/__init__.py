@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lionstate.migration.control import Pause
-from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.explain import Explanation
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.report import (
@@ -15,6 +15,9 @@ from lionstate.migration.report import (
     VerificationOutcome,
     VerificationResult,
 )
+from lionstate.migration.runbook import RUNBOOK, code_table
+from lionstate.migration.scrub import ScrubSlice
+from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.unblock import Foreign, Representation
 
@@ -31,8 +34,11 @@ __all__ = [
     "Pause",
     "Preflight",
     "ProgressionMigrationService",
+    "ProofStatus",
     "Representation",
+    "ScrubSlice",
     "StopReason",
     "VerificationOutcome",
     "VerificationResult",
+    "code_table",
 ]

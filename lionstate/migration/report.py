@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.scrub_pass import ProofStatus
 
 __all__ = [
     "BlockedProgression",
@@ -168,7 +169,7 @@ class VerificationOutcome(StrEnum):
 
     MATCH = "match"
     MISMATCH = "mismatch"
-    # Both representations agree as far as the copy has come.
+    # Both representations agree as far as the copy, or a verification that was cut short, has come.
     INCOMPLETE = "incomplete"
     # There is one representation only; ``code`` says if it may be migrated.
     NOT_APPLICABLE = "not_applicable"
@@ -189,6 +190,7 @@ class VerificationResult:
         items_digest: Digest of what was compared on the items side.
         first_difference: The lowest ordinal at which they were seen to differ; None if none was.
         next_ordinal: The allocator; None without a state row.
+        token: Where a verification that was cut short goes on; None when it came to its end.
     """
 
     progression_id: str
@@ -201,6 +203,7 @@ class VerificationResult:
     items_digest: str | None = None
     first_difference: int | None = None
     next_ordinal: int | None = None
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +253,7 @@ class MigrationStatus:
         measured_at: When this was read, epoch seconds.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
+        proof: What was proved again since the cutovers.
     """
 
     phases: Mapping[str, int]
@@ -270,3 +274,4 @@ class MigrationStatus:
     completion: float
     measured_at: float
     maintenance_enabled: bool | None = None
+    proof: ProofStatus = field(default_factory=ProofStatus)

@@ -31,6 +31,7 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.scrub import Scrubber
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
@@ -66,6 +67,7 @@ class ProgressionMigrationService(OperatorVerbs):
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
+        self._scrubber = Scrubber(store, self._memory, actor=actor)
         self._sizes_after: str | None = ""
 
     async def step(
@@ -180,16 +182,23 @@ class ProgressionMigrationService(OperatorVerbs):
     def _measure_again(self) -> None:
         self._sizes_after = ""
 
-    async def verify(self, progression_id: str) -> VerificationResult:
+    async def verify(
+        self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
+    ) -> VerificationResult:
         """Compare the representations of one progression; changes nothing in any phase.
 
+        Args:
+            after: The token of a verification of this progression that was cut short: what it compared is not
+                compared again, unless the progression was replaced meanwhile.
+            max_seconds: Where to cut short the walk over the rows of a progression that has been cut over.
         Raises:
+            InvalidInputError: The token is none.
             NotFoundError: There is no such progression.
 
-        Cost: linear in the history, in snapshots of 5,000 rows, no lock.
+        Cost: linear in the history, in snapshots of at most 5,000 rows, no lock.
         Contract: ADR-0117 D3, D5; design decision 6.
         """
-        return await verify(self._store, progression_id)
+        return await verify(self._store, progression_id, after=after, max_seconds=max_seconds)
 
     async def status(self, *, limit: int = 100) -> MigrationStatus:
         """Tell how far migration is; no message ids, no write lock.
@@ -203,7 +212,7 @@ class ProgressionMigrationService(OperatorVerbs):
         found: MigrationStatus = await self._store.read(
             bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
         )
-        return found
+        return replace(found, proof=await self._scrubber.status())
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Stop migration after at most one more transaction; persisted until `resume` or the expiry.

@@ -127,9 +127,9 @@ async def test_what_was_copied_wrong_is_named(backend: Backend, sql: str, code: 
         ("UPDATE progression_items SET message_id = 'other' WHERE ordinal = 3", "digest_mismatch", 3),
         ("DELETE FROM progression_items WHERE ordinal = 29", "count_mismatch", 29),
         ("DELETE FROM progression_items WHERE ordinal = 3", "count_mismatch", 3),
-        ("DELETE FROM progression_items WHERE ordinal = 30", "allocator_mismatch", None),
-        ("UPDATE progression_items SET ordinal = 40 WHERE ordinal = 30", "ordinal_mismatch", None),
-        ("UPDATE progression_storage_state SET next_ordinal = 33", "allocator_mismatch", None),
+        ("DELETE FROM progression_items WHERE ordinal = 30", "allocator_mismatch", 30),
+        ("UPDATE progression_items SET ordinal = 40 WHERE ordinal = 30", "ordinal_mismatch", 30),
+        ("UPDATE progression_storage_state SET next_ordinal = 33", "allocator_mismatch", 31),
         ("UPDATE progression_storage_state SET source_digest = 'x'", "digest_mismatch", None),
     ],
 )
