@@ -159,6 +159,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "rollback": service.rollback,
         "release": service.release,
         "retry": service.retry,
+        "scrub": service.scrub,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,

@@ -15,13 +15,14 @@ from lionstate.migration.report import (
     VerificationOutcome,
     VerificationResult,
 )
-from lionstate.migration.runbook import RUNBOOK, code_table
+from lionstate.migration.runbook import CODES, RUNBOOK, code_table
 from lionstate.migration.scrub import ScrubSlice
 from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "CODES",
     "MIGRATABLE",
     "RUNBOOK",
     "BlockedProgression",

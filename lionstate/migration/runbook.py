@@ -29,7 +29,7 @@ class CodeEntry:
 
 
 _JUDGED: Final = "`preflight`, admission"
-_COMPARED: Final = "`verify`, the proof before a cutover"
+_COMPARED: Final = "`verify`, the proof before a cutover, the scrubber"
 _REPAIR: Final = "repair it with set_progression, then retry"
 _RETRY: Final = "retry while its JSON is the authority; after its cutover unblock it"
 
@@ -75,7 +75,7 @@ CODES: Final[tuple[CodeEntry, ...]] = (
     CodeEntry(
         BlockedCode.ORPHAN_ITEMS,
         "item rows without a state row",
-        "admission, appends and reads",
+        "admission, appends and reads, the scrubber",
         "unblock with --use json or --use items",
     ),
     CodeEntry(
