@@ -12,7 +12,7 @@ from typing import Any
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
-from lionstate.queue import CommitNews, QueueLimits, Ticket
+from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
 from lionstate.store import Store
 
 from .api import OperationLike, Verb
@@ -70,6 +70,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         engine_settings(settings),
         observer=metrics,
         limits=queue_limits(settings),
+        receipts=ReceiptLimits(settings.receipts.keep_seconds, settings.receipts.max_count),
         lionagi_compatible=settings.storage.lionagi_compatible,
         own=url.path is not None,
     )
@@ -79,6 +80,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
 
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
+    metrics.on_dual_read.append(service.shadow.offer)
+    metrics.on_doubt.append(service.ask_scrub)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)
 
@@ -159,7 +162,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "rollback": service.rollback,
         "release": service.release,
         "retry": service.retry,
-        "scrub": service.scrub,
+        "scrub": timer.scrub,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,

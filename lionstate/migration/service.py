@@ -32,6 +32,7 @@ from lionstate.migration.report import (
     VerificationResult,
 )
 from lionstate.migration.scrub import Scrubber
+from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
@@ -51,6 +52,9 @@ class ProgressionMigrationService(OperatorVerbs):
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
     clean up. Contract: ADR-0117 D3-D5.
+
+    Attributes:
+        shadow: Compares answers that were read from a dual JSON with its rows; off until its ratio is set.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class ProgressionMigrationService(OperatorVerbs):
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
         self._scrubber = Scrubber(store, self._memory, actor=actor)
+        self.shadow = ShadowReads(store, self._memory)
         self._sizes_after: str | None = ""
 
     async def step(

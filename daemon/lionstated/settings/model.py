@@ -124,6 +124,15 @@ class Queue(_Section):
     max_hold_ms: int = Field(default=25, ge=1, description="Estimated lock hold of one transaction.")
 
 
+class Receipts(_Section):
+    """What is kept of writes with an idempotency key, so that a repeat gets the first answer."""
+
+    keep_seconds: float = Field(default=86400.0, ge=900, description="How long a repeat is recognised.")
+    max_count: int = Field(
+        default=100_000, ge=1000, description="Above so many the oldest go, but none younger than 900 s."
+    )
+
+
 class Maintenance(_Section):
     """The background migration."""
 
@@ -133,6 +142,15 @@ class Maintenance(_Section):
     max_items: int = Field(default=500, ge=1, le=500, description="Elements of one chunk.")
     accept_foreign_writers: bool = Field(
         default=False, description="Cut over although another program was seen writing the store."
+    )
+    scrub_items_per_second: int = Field(
+        default=5000, ge=0, description="Rows that the scrubber compares; 0: it does not run by itself."
+    )
+    scrub_interval_seconds: float = Field(
+        default=3600.0, ge=0, description="From the end of a pass of the scrubber to the next one."
+    )
+    shadow_read_ratio: float = Field(
+        default=0.01, ge=0, le=1, description="Share of the reads in dual that are compared with the rows afterwards."
     )
 
 
@@ -203,6 +221,7 @@ class Settings(BaseSettings):
     listen: Listen = Listen()
     auth: Auth = Auth()
     queue: Queue = Queue()
+    receipts: Receipts = Receipts()
     maintenance: Maintenance = Maintenance()
     delivery: Delivery = Delivery()
     shutdown: Shutdown = Shutdown()
