@@ -26,7 +26,7 @@ def settings(**given: Any) -> Maintenance:
 async def test_the_timer_scrubs_whether_it_migrates_or_not(
     backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reads that were answered from a dual JSON are compared; a row that goes missing is found; all of it is counted."""
+    """A read from a dual JSON is compared; a row that goes missing is found; all of it is counted."""
     metrics = Metrics()
     service = service_of(backend)
     metrics.on_dual_read.append(service.shadow.offer)
