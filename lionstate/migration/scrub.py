@@ -71,6 +71,11 @@ class ScrubSlice:
     seconds: float
 
 
+def _stand(conn: Connection, /, now: float) -> tuple[Pass, bool]:
+    """Where the pass stands, and whether migration is paused."""
+    return load_pass(conn), get_pause(conn, now) is not None
+
+
 @dataclass(slots=True)
 class _Comparison:
     """One progression under way: its JSON side, and how far its rows came."""
@@ -134,8 +139,8 @@ class Scrubber:
             restart: Begin a pass whatever is under way.
         """
         doing = _Slice(max_items, time.monotonic() + max_seconds)
-        found: Pass = await self._store.read(load_pass)
-        if await self._store.read(bound(get_pause, time.time())) is not None:
+        found, is_paused = await self._store.read(bound(_stand, time.time()))
+        if is_paused:
             return doing.result(found, paused=True)
         await self._look_at_asked(doing)
         await self._look_at_lengths()
@@ -155,18 +160,17 @@ class Scrubber:
     async def one(self, progression_id: str) -> ScrubSlice:
         """Compare one progression to its end, whatever that takes; nothing is checked when it is not comparable."""
         doing = _Slice(float("inf"), float("inf"))
-        found: Pass = await self._store.read(load_pass)
-        if await self._store.read(bound(get_pause, time.time())) is not None:
+        found, is_paused = await self._store.read(bound(_stand, time.time()))
+        if is_paused:
             return doing.result(found, paused=True)
         await self._check_whole(doing, progression_id)
         return doing.result(replace(found, findings=sum(doing.findings.values())))
 
-    async def status(self) -> ProofStatus:
-        """What the store and this process know."""
-        found: Pass = await self._store.read(load_pass)
+    def with_own(self, found: ProofStatus) -> ProofStatus:
+        """What the store knows, and what this process does."""
         memory = self._memory
         return replace(
-            ProofStatus.of(found),
+            found,
             lengths_checked_at=memory.lengths_checked_at,
             asked=len(memory.asked),
             shadow_reads=dict(memory.shadow_reads),

@@ -217,7 +217,7 @@ class ProgressionMigrationService(OperatorVerbs):
         found: MigrationStatus = await self._store.read(
             bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
         )
-        return replace(found, proof=await self._scrubber.status())
+        return replace(found, proof=self._scrubber.with_own(found.proof))
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Stop migration after at most one more transaction; persisted until `resume` or the expiry.

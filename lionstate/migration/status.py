@@ -12,6 +12,7 @@ from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
 from lionstate.migration.control import get_maintenance_enabled, load
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
+from lionstate.migration.scrub_pass import ProofStatus, load_pass
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
 from lionstate.progression.sightings import sighted_at
@@ -88,6 +89,7 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         completion=completion(phases),
         measured_at=now,
         maintenance_enabled=get_maintenance_enabled(conn),
+        proof=ProofStatus.of(load_pass(conn)),
     )
 
 

@@ -74,7 +74,7 @@ def shell(
     """Commands on a legacy-shaped store: directly, and through a daemon whose timer is off."""
     way, database = request.param.split("-")
     url = _store(request, folder, database)
-    daemon = daemons(url, storage__lionagi_compatible="true")
+    daemon = daemons(url, storage__lionagi_compatible="true", maintenance__scrub_items_per_second="0")
     _fill(daemon, url)
     if way == "store":
         daemon.stop()
