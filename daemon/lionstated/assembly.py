@@ -160,7 +160,12 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "resume": service.resume,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
+        "hold": service.hold,
+        "hold-all": service.hold_all,
         "release": service.release,
+        "release-all": service.release_all,
+        "prioritize": service.prioritize,
+        "exclude": service.exclude,
         "retry": service.retry,
         "scrub": timer.scrub,
         "unblock": service.unblock,
@@ -170,6 +175,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
     }
     return {
         "step": Verb("POST", timer.step),
+        "cutover": Verb("POST", timer.counted(service.cutover)),
+        "cutover-all-ready": Verb("POST", timer.counted(service.cutover_all_ready)),
         **{name: Verb("GET", call) for name, call in reads.items()},
         **{name: Verb("POST", timer.told(call)) for name, call in changes.items()},
     }

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.scrub_pass import ProofStatus
 
 __all__ = [
@@ -251,6 +252,8 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        orders: What the operator ordered: cutovers by command only, and for single progressions.
+        ready: Progressions that are proved and wait for a command.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
         proof: What was proved again since the cutovers.
@@ -273,5 +276,7 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    orders: Orders
+    ready: Ready
     maintenance_enabled: bool | None = None
     proof: ProofStatus = field(default_factory=ProofStatus)

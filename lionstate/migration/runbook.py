@@ -94,7 +94,7 @@ CODES: Final[tuple[CodeEntry, ...]] = (
         "raise the budget, then release",
     ),
     CodeEntry(HeldReason.FENCE_MISSING, "the fence was removed", "every step", "install it again or turn it off"),
-    CodeEntry(HeldReason.OPERATOR, "an operator holds it", "`rollback`", "release it"),
+    CodeEntry(HeldReason.OPERATOR, "an operator holds it", "`hold`, `rollback`", "release it, or cutover"),
 )
 """Every code, the blocked ones first; each set in its own order."""
 
