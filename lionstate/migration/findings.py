@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from lionstate.audit import record_event
 from lionstate.errors import BlockedCode
 from lionstate.migration.admission import Judged, appended_since, write_block
-from lionstate.migration.control import get_pause
+from lionstate.migration.gate import REMOVE, Permit, refusal
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.migration.walk import Extent, FrozenSide, ItemsWalk, RowsVerdict
 from lionstate.progression.items import page
@@ -97,8 +97,8 @@ def block_doubt(conn: Connection, /, doubt: Doubt, *, actor: str, now: float) ->
     state = None if locked is None else locked.state
     if locked is None or state is None or state.is_tombstone:
         return Stage(StageOutcome.MOVED)
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, judged.progression_id, Permit(), now, orders=REMOVE)) is not None:
+        return refused
     if state.authority is not Authority.ITEMS or state.generation != judged.generation:
         return Stage(StageOutcome.MOVED)
     since = appended_since(conn, locked, judged)
@@ -148,8 +148,8 @@ def block_orphans(conn: Connection, /, progression_id: str, *, actor: str, now: 
     locked = lock_many(conn, [progression_id]).get(progression_id)
     if locked is None or locked.state is not None:
         return Stage(StageOutcome.MOVED)
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, Permit(), now, orders=REMOVE)) is not None:
+        return refused
     if not record_orphans(conn, [progression_id]):
         return Stage(StageOutcome.UNPROVED)
     code = BlockedCode.ORPHAN_ITEMS

@@ -18,7 +18,9 @@ from lionstate.errors import BlockedCode
 from lionstate.migration.admission import Finding, Judged, block
 from lionstate.migration.control import get_pause
 from lionstate.migration.findings import block_doubt, block_orphans, doubt_of
+from lionstate.migration.gate import Permit
 from lionstate.migration.memory import Memory
+from lionstate.migration.orders import OrderKind
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.migration.scrub_pass import (
@@ -42,6 +44,8 @@ _TRIES: Final = 3
 # Elements of a JSON value that cost as much as one row.
 _ELEMENTS_PER_ROW: Final = 10
 _LENGTHS_SECONDS: Final = 60.0
+# An order keeps a progression from being moved, not from being found wrong.
+_OVER: Final = Permit(frozenset((OrderKind.EXCLUDE.value,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +301,9 @@ class Scrubber:
         in_rows = code in (BlockedCode.COUNT_MISMATCH, BlockedCode.DIGEST_MISMATCH)
         details = {"json_count": judged.verdict.count, "items_count": count, "first_difference": first}
         finding = Finding(judged, code, state.next_ordinal, details, in_rows, first)
-        stage = await self._stage(judged.progression_id, bound(block, finding, actor=self._actor, now=time.time()))
+        stage = await self._stage(
+            judged.progression_id, bound(block, finding, permit=_OVER, actor=self._actor, now=time.time())
+        )
         self._conclude(doing, judged.progression_id, stage, code)
 
     async def _walk(self, doing: _Slice, running: _Comparison) -> bool | None:
@@ -347,5 +353,5 @@ class Scrubber:
             self._memory.forget(progression_id)
         else:
             doing.not_blocked += 1
-            if stage.outcome is not StageOutcome.MOVED:
+            if stage.outcome in (StageOutcome.TEXT_CHANGED, StageOutcome.UNPROVED):
                 self._memory.ask(progression_id)

@@ -218,8 +218,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             after: The token of one that was cut short; it goes on there unless the progression was replaced.
             max_seconds: After the cutover: where to cut the walk over the rows short.
         Raises:
-            InvalidInputError: The token is none.
-            NotFoundError: There is no such progression.
+            InvalidInputError, NotFoundError: The token is none; there is no such progression.
 
         Cost: linear in the history, in snapshots of at most 5,000 rows, no lock.
         Contract: ADR-0117 D3, D5; design decision 6.
