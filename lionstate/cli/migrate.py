@@ -32,9 +32,21 @@ def status(
     daemon: Daemon = None,
     token: Token = None,
     limit: Annotated[int, typer.Option(help="How many of the hottest progressions to list.")] = 10,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep it on the screen until everything is moved.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
+    """Counts by phase, how far it is, what is blocked or held, and which progressions are hottest.
+
+    With --watch a live view on a terminal, a line for each look elsewhere (--json: an object). Ctrl-C ends it.
+    """
+    if watch:
+        from lionstate.cli.watch import follow
+
+        run_on_migration(
+            (url, daemon, token), lambda service: follow(service, interval=interval, as_json=as_json), reads=True
+        )
+        return
     found = run_on_migration((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 

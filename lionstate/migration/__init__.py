@@ -6,6 +6,7 @@ from lionstate.migration.control import Pause
 from lionstate.migration.explain import RUNBOOK, Explanation
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
+from lionstate.migration.progress import Activity, Progress, UnderWay
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -21,6 +22,7 @@ from lionstate.migration.unblock import Foreign, Representation
 __all__ = [
     "MIGRATABLE",
     "RUNBOOK",
+    "Activity",
     "BlockedProgression",
     "Explanation",
     "Foreign",
@@ -30,9 +32,11 @@ __all__ = [
     "MigrationStore",
     "Pause",
     "Preflight",
+    "Progress",
     "ProgressionMigrationService",
     "Representation",
     "StopReason",
+    "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lionstate.migration.cutover import Mark
+from lionstate.migration.pace import PaceKeeper
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.verification import Prover
 
@@ -57,6 +58,7 @@ class Memory:
         stepping: Held by the running step. Two at once would read on in the same walk over the rows, and each would
             take the rows that the other has read for a gap.
         marks: The store's token at the last chunk of a progression.
+        pace: What the last steps measured.
         parses: Values parsed for chunks so far.
     """
 
@@ -64,6 +66,7 @@ class Memory:
     stepping: asyncio.Lock = field(default_factory=asyncio.Lock)
     sources: Sources = field(default_factory=Sources)
     marks: OrderedDict[str, Mark] = field(default_factory=OrderedDict)
+    pace: PaceKeeper = field(default_factory=PaceKeeper)
     parses: int = 0
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from sqlalchemy import Connection, func, select
@@ -22,6 +23,7 @@ from lionstate.errors import (
 from lionstate.migration import candidates, control, cutover
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
+from lionstate.migration.footprint import log_bytes
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.port import MigrationStore, bound
@@ -114,7 +116,19 @@ class ProgressionMigrationService(OperatorVerbs):
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
-        return worker.tally.step(reason, worker.seconds)
+        step = worker.tally.step(reason, worker.seconds)
+        await self._keep_pace(worker, step)
+        return step
+
+    async def _keep_pace(self, worker: Worker, step: MigrationStep) -> None:
+        """Note what the step measured; written now and then, and never by one that was told to stop."""
+        self._memory.pace.note(step, log_bytes(self._store.url))
+        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY):
+            return
+        script = self._memory.pace.due(self._actor, time.time())
+        if script is not None:
+            with suppress(BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
+                await worker.housekeep("pace", script)
 
     async def _step_one(self, worker: Worker, progression_id: str) -> StopReason:
         while True:

@@ -1,0 +1,197 @@
+"""How fast migration has moved lately: measured by its steps and kept in the store, so that no figure is guessed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection
+
+from lionstate.dialects import dialect_of
+from lionstate.migration.control import get_row
+from lionstate.schema.own import migration_control
+
+__all__ = ["Moved", "Pace", "PaceKeeper", "Sample", "load_pace", "weight_of"]
+
+PACE_KEY: Final = "pace"
+_SAMPLES: Final = 30
+_FRESH_SECONDS: Final = 30.0
+_YOUNG_SECONDS: Final = 5.0
+_YOUNG_SAMPLES: Final = 3
+_FLUSH_SECONDS: Final = 2.0
+# Admission, proof and cutover of one progression take about as long as copying so much of its JSON.
+_OVERHEAD_BYTES: Final = 2_000
+# What json.dumps adds to an id.
+_QUOTES_BYTES: Final = 4
+
+
+def weight_of(size_bytes: float, progressions: int) -> float:
+    """Work in bytes of JSON: that of values of this size, and what each progression takes besides."""
+    return size_bytes + _OVERHEAD_BYTES * progressions
+
+
+class Moved(Protocol):
+    """Of ``MigrationStep``, what is measured."""
+
+    @property
+    def items(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def cut_over(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def growth_bytes(self) -> int: ...
+    @property
+    def chunk_lock_seconds(self) -> float: ...
+    @property
+    def cutover_lock_seconds(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One step that moved something.
+
+    Attributes:
+        weight: What it moved; see `weight_of`.
+        items: Elements copied.
+        seconds: Of the step.
+        elapsed_seconds: Since the step before it ended, waiting included.
+        growth_bytes: What the store grew by while it copied.
+        chunk_lock_seconds: The longest hold of a chunk.
+        cutover_lock_seconds: The longest hold of a cutover; 0 without one.
+        log_bytes: Size of the write-ahead log afterwards; None where it is not seen.
+    """
+
+    weight: float
+    items: int
+    seconds: float
+    elapsed_seconds: float
+    growth_bytes: int
+    chunk_lock_seconds: float
+    cutover_lock_seconds: float
+    log_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The last 30 samples, and when they were kept (epoch seconds). Every figure is None until it was measured."""
+
+    samples: tuple[Sample, ...] = ()
+    updated_at: float = 0.0
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether something was moved a moment ago; a clock that jumps makes it stale until the next step."""
+        return bool(self.samples) and abs(now - self.updated_at) <= _FRESH_SECONDS
+
+    def work_seconds(self, weight: float) -> float | None:
+        """How long steps would work on so much, waiting between them not included."""
+        return self._per_weight(sum(one.seconds for one in self.samples), weight)
+
+    def left_seconds(self, weight: float, now: float) -> float | None:
+        """How long so much would take as things go; None when nothing moves now, or has not moved for long enough."""
+        elapsed = sum(one.elapsed_seconds for one in self.samples)
+        is_young = len(self.samples) < _YOUNG_SAMPLES or elapsed < _YOUNG_SECONDS
+        return None if is_young or not self.is_fresh(now) else self._per_weight(elapsed, weight)
+
+    def _per_weight(self, seconds: float, weight: float) -> float | None:
+        moved = sum(one.weight for one in self.samples)
+        return weight * seconds / moved if moved else None
+
+    @property
+    def items_per_second(self) -> float | None:
+        """Elements copied, waiting between the steps included."""
+        elapsed = sum(one.elapsed_seconds for one in self.samples)
+        return sum(one.items for one in self.samples) / elapsed if elapsed else None
+
+    @property
+    def growth_per_item(self) -> float | None:
+        """Bytes of the store for each element copied."""
+        items = sum(one.items for one in self.samples)
+        return sum(one.growth_bytes for one in self.samples) / items if items else None
+
+    @property
+    def chunk_lock_seconds(self) -> float | None:
+        """The longest hold of a chunk."""
+        return max((one.chunk_lock_seconds for one in self.samples if one.items), default=None)
+
+    @property
+    def cutover_lock_seconds(self) -> float | None:
+        """The longest hold of a cutover."""
+        return max((one.cutover_lock_seconds for one in self.samples if one.cutover_lock_seconds), default=None)
+
+    @property
+    def log_bytes(self) -> int | None:
+        """The largest write-ahead log seen after a step."""
+        return max((one.log_bytes for one in self.samples if one.log_bytes is not None), default=None)
+
+
+def load_pace(conn: Connection, /) -> Pace:
+    """What was measured on this store; an empty one when nothing was. Cost: one primary-key seek."""
+    row = get_row(conn, PACE_KEY)
+    if row is None:
+        return Pace()
+    text, *_, updated_at, _ = row
+    try:
+        return Pace(tuple(Sample(*one) for one in json.loads(text)), updated_at)
+    except (TypeError, ValueError):
+        # Of a version that measured something else.
+        return Pace()
+
+
+def _add(conn: Connection, /, samples: Sequence[Sample], *, actor: str, now: float) -> None:
+    kept = (*load_pace(conn).samples, *samples)[-_SAMPLES:]
+    row: dict[str, Any] = {
+        "key": PACE_KEY,
+        "value": json.dumps([astuple(one) for one in kept]),
+        "actor": actor,
+        "updated_at": now,
+    }
+    conn.execute(dialect_of(conn).upsert(migration_control, ["key"], ["value", "actor", "updated_at"]), row)
+
+
+@dataclass(slots=True)
+class PaceKeeper:
+    """Samples of one service that are not in the store yet; losing them costs nothing."""
+
+    _waiting: list[Sample] = field(default_factory=list)
+    _last_end: float | None = None
+    _last_flush: float | None = None
+
+    def note(self, step: Moved, log_bytes: int | None) -> None:
+        """Take a step's figures if it moved anything."""
+        end = time.monotonic()
+        since = None if self._last_end is None else end - self._last_end
+        if not (step.items or step.cut_over):
+            return
+        self._last_end = end
+        self._waiting.append(
+            Sample(
+                weight=weight_of(step.size_bytes + _QUOTES_BYTES * step.items, step.cut_over),
+                items=step.items,
+                seconds=step.seconds,
+                # After a longer rest nobody waited for the step.
+                elapsed_seconds=step.seconds if since is None or since > _FRESH_SECONDS else max(since, step.seconds),
+                growth_bytes=step.growth_bytes,
+                chunk_lock_seconds=step.chunk_lock_seconds,
+                cutover_lock_seconds=step.cutover_lock_seconds,
+                log_bytes=log_bytes,
+            )
+        )
+        del self._waiting[:-_SAMPLES]
+
+    def due(self, actor: str, now: float) -> Any:
+        """A script that writes what waits, at most one in two seconds; None when there is nothing to write yet."""
+        moment = time.monotonic()
+        if not self._waiting or (self._last_flush is not None and moment - self._last_flush < _FLUSH_SECONDS):
+            return None
+        samples, self._waiting, self._last_flush = self._waiting, [], moment
+
+        def script(conn: Connection) -> None:
+            _add(conn, samples, actor=actor, now=now)
+
+        return script
