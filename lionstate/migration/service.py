@@ -33,9 +33,10 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
-from lionstate.migration.worker import Turn, Worker
+from lionstate.migration.worker import Worker
 from lionstate.progression import sightings
 from lionstate.schema.own import progression_storage_state
 

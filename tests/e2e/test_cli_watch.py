@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -24,10 +25,10 @@ async def make(path: Path, *, moved: bool) -> None:
         await state.migration.step(max_items=10_000 if moved else 500, max_seconds=60)
 
 
-async def test_it_ends_by_itself_when_everything_is_moved(folder: Path, daemons: Daemons) -> None:
+def test_it_ends_by_itself_when_everything_is_moved(folder: Path, daemons: Daemons) -> None:
     """A line, or an object, for each look; through a daemon and on the file."""
     path = folder / "state.db"
-    await make(path, moved=True)
+    asyncio.run(make(path, moved=True))
     watch = ["progression-migrate", "status", "--watch", "--interval", "0.1"]
     plain = lionstate(*watch, "--url", path)
     assert (0, "") == (plain.returncode, plain.stderr)
@@ -40,9 +41,9 @@ async def test_it_ends_by_itself_when_everything_is_moved(folder: Path, daemons:
     assert 2 == lionstate(*watch[:-1], "0", "--url", path).returncode
 
 
-async def test_a_terminal_gets_a_picture_until_ctrl_c(folder: Path) -> None:
+def test_a_terminal_gets_a_picture_until_ctrl_c(folder: Path) -> None:
     path = folder / "state.db"
-    await make(path, moved=False)
+    asyncio.run(make(path, moved=False))
     ours, theirs = pty.openpty()
     command = [LIONSTATE, "progression-migrate", "status", "--watch", "--interval", "0.1", "--url", str(path)]
     options: dict[str, Any] = {"stdout": theirs, "stderr": subprocess.PIPE, "env": clean_environment(TERM="xterm")}
