@@ -149,6 +149,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "status": service.status,
         "verify": service.verify,
         "blocked": service.blocked,
+        "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
     }

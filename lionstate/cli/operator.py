@@ -1,4 +1,4 @@
-"""``preflight``, ``explain``, ``blocked``, ``rollback`` and ``release`` of ``lionstate progression-migrate``."""
+"""``preflight``, ``explain``, ``blocked``, ``rollback`` and ``release`` of ``progression-migrate``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on_migration
+from lionstate.cli.plan import plan
 from lionstate.errors import BlockedCode, InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ blocked = typer.Typer(help="Progressions that could not be migrated, and the way
 
 def mount(app: typer.Typer) -> None:
     """Put the verbs on the command of migration."""
-    for verb in (preflight, explain, rollback, release):
+    for verb in (preflight, plan, explain, rollback, release):
         app.command()(verb)
     app.add_typer(blocked, name="blocked")
 

@@ -18,6 +18,7 @@ from lionstate.migration import (
     MigrationStatus,
     MigrationStep,
     Pause,
+    Plan,
     Preflight,
     ProgressionMigrationService,
     Representation,
@@ -26,7 +27,7 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "explain"})
+_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain"})
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 
@@ -103,6 +104,13 @@ class RemoteMigration:
         """What migration will meet in this store."""
         found: Preflight = await self._verb(
             "preflight", ProgressionMigrationService.preflight, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def plan(self, *, limit: int = 20) -> Plan:
+        """What the next steps will do."""
+        found: Plan = await self._verb(
+            "plan", ProgressionMigrationService.plan, {"limit": limit}, work_seconds=_LONG_SECONDS
         )
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.progress import Activity, Progress, UnderWay
@@ -30,7 +31,10 @@ __all__ = [
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
+    "Move",
     "Pause",
+    "Plan",
+    "Planned",
     "Preflight",
     "Progress",
     "ProgressionMigrationService",

@@ -19,6 +19,7 @@ __all__ = [
     "SIZES_PAGE",
     "cleanups",
     "foreign_sessions",
+    "known_sizes",
     "measure_missing",
     "measure_these",
     "next_json",
@@ -86,6 +87,14 @@ def cleanups(conn: Connection, /, *, count: int) -> list[str]:
 def next_json(conn: Connection, /, *, count: int) -> list[str]:
     """Progressions to admit, smallest first, of those whose size is known. Cost: one pass over the sizes."""
     return list(conn.execute(_NEXT_JSON, {"count": count}).scalars())
+
+
+def known_sizes(conn: Connection, /, ids: Sequence[str]) -> dict[str, int]:
+    """The sizes kept of these, which is what decides their order."""
+    dialect = dialect_of(conn)
+    sizes = progression_sizes.c
+    query = select(sizes.progression_id, sizes.bytes).where(dialect.among(sizes.progression_id, "ids"))
+    return {row[0]: row[1] for row in conn.execute(query, {"ids": dialect.bind_ids(list(ids))})}
 
 
 def measure_missing(conn: Connection, /, *, after: str) -> list[tuple[str, int]]:

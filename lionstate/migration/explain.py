@@ -16,7 +16,7 @@ from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.own import progression_activity, progression_sizes
 
-__all__ = ["RUNBOOK", "Explanation", "explain"]
+__all__ = ["HELD_BOOK", "RUNBOOK", "Explanation", "explain", "store_waits"]
 
 RUNBOOK: Final[Mapping[BlockedCode, str]] = {
     BlockedCode.MALFORMED_JSON: "the value is no JSON text: repair it with set_progression, then retry",
@@ -38,7 +38,7 @@ RUNBOOK: Final[Mapping[BlockedCode, str]] = {
 }
 """What an operator does about each code."""
 
-_HELD: Final[Mapping[HeldReason, str]] = {
+HELD_BOOK: Final[Mapping[HeldReason, str]] = {
     HeldReason.FOREIGN_WRITER: "cutover waits for another program that writes this store: switch it off, or accept it",
     HeldReason.VERIFY_OVER_BUDGET: "its cutover would hold the lock for too long: raise the budget, then release",
     HeldReason.FENCE_MISSING: "the fence was removed: install it again or turn it off",
@@ -116,7 +116,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
         appends=seen[0] if seen else None,
     )
     if state is None:
-        waits = _store_waits(conn, now)
+        waits = store_waits(conn, now)
         if size is None:
             waits.append("its size has not been measured yet: the next steps do that")
         return replace(known, waits=tuple(waits))
@@ -139,7 +139,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     )
 
 
-def _store_waits(conn: Connection, now: float) -> list[str]:
+def store_waits(conn: Connection, now: float) -> list[str]:
     """What keeps the whole store from moving."""
     waits = []
     pause = get_pause(conn, now)
@@ -155,12 +155,12 @@ def _waits(conn: Connection, state: StorageState, now: float) -> list[str]:
         return [f"blocked {state.blocked_reason}: {RUNBOOK[BlockedCode(state.blocked_reason)]}"]
     if state.phase is Phase.ITEMS:
         return []
-    waits = _store_waits(conn, now)
+    waits = store_waits(conn, now)
     if state.held_reason is not None:
-        waits.append(f"held {state.held_reason}: {_HELD[HeldReason(state.held_reason)]}")
+        waits.append(f"held {state.held_reason}: {HELD_BOOK[HeldReason(state.held_reason)]}")
     if state.phase is Phase.JSON and state.shadow_rows:
         waits.append("rows of its rolled back copy are removed first")
     complete = state.phase is Phase.DUAL and state.backfill_next == state.source_count
     if complete and state.held_reason is None and sighted_at(conn, now) is not None:
-        waits.append(_HELD[HeldReason.FOREIGN_WRITER])
+        waits.append(HELD_BOOK[HeldReason.FOREIGN_WRITER])
     return waits

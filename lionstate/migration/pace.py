@@ -57,7 +57,8 @@ class Sample:
     """One step that moved something.
 
     Attributes:
-        weight: What it moved; see `weight_of`.
+        size_bytes: JSON that it copied, with what stands between the ids.
+        cut_over: Progressions that it finished.
         items: Elements copied.
         seconds: Of the step.
         elapsed_seconds: Since the step before it ended, waiting included.
@@ -67,7 +68,8 @@ class Sample:
         log_bytes: Size of the write-ahead log afterwards; None where it is not seen.
     """
 
-    weight: float
+    size_bytes: int
+    cut_over: int
     items: int
     seconds: float
     elapsed_seconds: float
@@ -99,7 +101,7 @@ class Pace:
         return None if is_young or not self.is_fresh(now) else self._per_weight(elapsed, weight)
 
     def _per_weight(self, seconds: float, weight: float) -> float | None:
-        moved = sum(one.weight for one in self.samples)
+        moved = sum(weight_of(one.size_bytes, one.cut_over) for one in self.samples)
         return weight * seconds / moved if moved else None
 
     @property
@@ -108,11 +110,10 @@ class Pace:
         elapsed = sum(one.elapsed_seconds for one in self.samples)
         return sum(one.items for one in self.samples) / elapsed if elapsed else None
 
-    @property
-    def growth_per_item(self) -> float | None:
-        """Bytes of the store for each element copied."""
-        items = sum(one.items for one in self.samples)
-        return sum(one.growth_bytes for one in self.samples) / items if items else None
+    def growth_bytes(self, size_bytes: float) -> float | None:
+        """What the store grows by while so much JSON is copied."""
+        copied = sum(one.size_bytes for one in self.samples)
+        return size_bytes * sum(one.growth_bytes for one in self.samples) / copied if copied else None
 
     @property
     def chunk_lock_seconds(self) -> float | None:
@@ -171,7 +172,8 @@ class PaceKeeper:
         self._last_end = end
         self._waiting.append(
             Sample(
-                weight=weight_of(step.size_bytes + _QUOTES_BYTES * step.items, step.cut_over),
+                size_bytes=step.size_bytes + _QUOTES_BYTES * step.items,
+                cut_over=step.cut_over,
                 items=step.items,
                 seconds=step.seconds,
                 # After a longer rest nobody waited for the step.

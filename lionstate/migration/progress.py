@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select
 
 from lionstate.migration.pace import Pace, load_pace, weight_of
 from lionstate.progression.phases import Phase
@@ -32,7 +32,7 @@ _MEASURED = (
     .select_from(
         progression_storage_state.outerjoin(progression_sizes, progression_sizes.c.progression_id == _s.progression_id)
     )
-    .where(_s.phase.in_((Phase.DUAL.value, Phase.BLOCKED.value)))
+    .where(or_(_s.phase == Phase.DUAL.value, _s.phase == Phase.BLOCKED.value))
     .group_by(_s.phase)
 )
 _FROZEN = select(func.sum(_s.text_bytes)).where(_s.phase == Phase.ITEMS.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from lionstate.migration.control import Controls, Pause
 from lionstate.migration.footprint import log_bytes
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
+from lionstate.migration.plan import Plan, make_plan
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
     MigrationStatus,
@@ -219,6 +220,21 @@ class ProgressionMigrationService(OperatorVerbs):
         )
         return found
 
+    async def plan(self, *, limit: int = 20) -> Plan:
+        """Tell what the next steps will do, in their order; changes nothing and takes no write lock.
+
+        Args:
+            limit: Progressions to name and to look into, 0 to 10,000.
+
+        Cost: one pass over the lengths of the values that were not measured yet, in short reads, and the values of
+        the named ones up to 64 MiB.
+        Contract: design §5, decisions 19, 38.
+        """
+        controls: Controls = await self._store.read(bound(control.load, time.time()))
+        accept = self._accept or controls.accept_foreign_writers
+        run = _Run(self, replace(controls, accept_foreign_writers=accept), looks_only=True)
+        return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())
+
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
 
@@ -306,8 +322,9 @@ def _held(conn: Connection) -> dict[str, int]:
 class _Run:
     """What one automatic step knows of the whole store."""
 
-    def __init__(self, service: ProgressionMigrationService, controls: Controls) -> None:
+    def __init__(self, service: ProgressionMigrationService, controls: Controls, *, looks_only: bool = False) -> None:
         self._service = service
+        self._looks_only = looks_only
         self._accept = controls.accept_foreign_writers
         self._looked = False
         self._reason: HeldReason | None = None
@@ -340,22 +357,27 @@ class _Run:
             return True
         now = time.time()
         self._written = await store.read(lambda conn: store.dialect.written_by_others(conn, _SIGHTINGS))
+        if self._written and self._looks_only:
+            return True
         if self._written:
             note = bound(sightings.note_sighting, self._written[0], actor=service._actor, now=now)
             await store.maintain("progression_migrate.sighting", note)
             return True
         return await store.read(bound(sightings.sighted_at, now)) is not None
 
-    async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
-        """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
-        store = self._service._store
-        count = _CANDIDATES + len(tried)
+    async def queries(self, count: int) -> tuple[Callable[[Connection], list[str]], ...]:
+        """What gives the next progressions, in the order in which they are taken; the last one those of known size."""
         # Complete ones wait together, for a reason that is not theirs.
-        queries = (
+        return (
             bound(candidates.started, count=count, also_complete=await self.waits() is None),
             bound(candidates.cleanups, count=count),
             bound(candidates.next_json, count=count),
         )
+
+    async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
+        """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
+        store = self._service._store
+        queries = await self.queries(_CANDIDATES + len(tried))
         while True:
             for query in queries:
                 left = [pid for pid in await store.read(query) if pid not in tried]

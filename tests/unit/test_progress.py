@@ -20,7 +20,7 @@ def phases(json: int = 0, dual: int = 0, items: int = 0, blocked: int = 0) -> di
 
 
 def pace(samples: int = 3, *, elapsed: float = 2.0, at: float = NOW) -> Pace:
-    one = Sample(10_000.0, 100, 1.0, elapsed, 4096, 0.001, 0.002, 500)
+    one = Sample(8_000, 1, 100, 1.0, elapsed, 40_000, 0.001, 0.002, 500)
     return Pace((one,) * samples, at)
 
 
@@ -91,16 +91,16 @@ def test_what_was_not_measured_is_none() -> None:
     assert (None,) * 6 == (
         Pace().work_seconds(5),
         Pace().items_per_second,
-        Pace().growth_per_item,
+        Pace().growth_bytes(5),
         Pace().chunk_lock_seconds,
         Pace().cutover_lock_seconds,
         Pace().log_bytes,
     )
     seen = pace()
-    assert (0.5, 50.0, 40.96, 0.001, 0.002, 500) == (
+    assert (0.5, 50.0, 50.0, 0.001, 0.002, 500) == (
         seen.work_seconds(5_000),
         seen.items_per_second,
-        seen.growth_per_item,
+        seen.growth_bytes(10),
         seen.chunk_lock_seconds,
         seen.cutover_lock_seconds,
         seen.log_bytes,
