@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
@@ -32,12 +33,16 @@ __all__ = [
     "MigrationStep",
     "MigrationStore",
     "Move",
+    "Order",
+    "OrderKind",
+    "Orders",
     "Pause",
     "Plan",
     "Planned",
     "Preflight",
     "Progress",
     "ProgressionMigrationService",
+    "Ready",
     "Representation",
     "StopReason",
     "UnderWay",

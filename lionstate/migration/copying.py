@@ -32,7 +32,13 @@ class Copying(Stages):
 
     async def _before_admission(self, progression_id: str, state: StorageState | None) -> Turn | StopReason:
         if state is not None and state.shadow_rows:
-            script = bound(remove_shadow_chunk, progression_id, generation=state.generation, now=time.time())
+            script = bound(
+                remove_shadow_chunk,
+                progression_id,
+                generation=state.generation,
+                permit=self._permit,
+                now=time.time(),
+            )
             return await self._remove(progression_id, script)
         if state is not None and state.held_reason is not None:
             return self._held(HeldReason(state.held_reason))
@@ -58,7 +64,7 @@ class Copying(Stages):
         before = None if seen is None else seen.generation
         judged = await judged_of(progression_id, found, before)
         verdict = judged.verdict
-        script = bound(admit, judged, generation=generation, actor=self._actor, now=time.time())
+        script = bound(admit, judged, generation=generation, permit=self._permit, actor=self._actor, now=time.time())
         stage: Stage = await self.stage("admit", progression_id, script)
         if stage.outcome is StageOutcome.ADMITTED:
             self.tally.admitted += 1
@@ -92,6 +98,7 @@ class Copying(Stages):
                 ids=chunk,
                 size_bytes=size,
                 transactions=lambda: self._store.explicit_transactions,
+                permit=self._permit,
                 actor=self._actor,
                 now=time.time(),
             )

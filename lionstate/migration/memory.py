@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lionstate.migration.cutover import Mark
-from lionstate.migration.pace import PaceKeeper
 from lionstate.migration.port import MigrationStore
+from lionstate.migration.speed import SpeedKeeper
 from lionstate.migration.verification import Prover
 
 __all__ = ["Memory", "Sources"]
@@ -58,7 +58,7 @@ class Memory:
         stepping: Held by the running step. Two at once would read on in the same walk over the rows, and each would
             take the rows that the other has read for a gap.
         marks: The store's token at the last chunk of a progression.
-        pace: What the last steps measured.
+        speed: What the last steps measured.
         parses: Values parsed for chunks so far.
     """
 
@@ -66,7 +66,7 @@ class Memory:
     stepping: asyncio.Lock = field(default_factory=asyncio.Lock)
     sources: Sources = field(default_factory=Sources)
     marks: OrderedDict[str, Mark] = field(default_factory=OrderedDict)
-    pace: PaceKeeper = field(default_factory=PaceKeeper)
+    speed: SpeedKeeper = field(default_factory=SpeedKeeper)
     parses: int = 0
 
     @classmethod

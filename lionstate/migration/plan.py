@@ -18,9 +18,9 @@ from lionstate.migration import candidates
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, cut_chunk
 from lionstate.migration.explain import HELD_BOOK, store_waits
 from lionstate.migration.footprint import free_disk_bytes, log_bytes
-from lionstate.migration.pace import Pace, load_pace, weight_of
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.progress import Amounts, read_progress
+from lionstate.migration.speed import Speed, load_speed, weight_of
 from lionstate.migration.status import read_status
 from lionstate.migration.verification import in_thread, judge
 from lionstate.progression.items import count_items
@@ -158,7 +158,8 @@ async def _in_order(store: MigrationStore, queries: Queries, missing: _Missing, 
     sizes: dict[str, int] = await store.read(bound(candidates.known_sizes, known))
     fresh = dict(await store.read(bound(candidates.measure_these, hot))) if hot else {}
     sized = sorted([*((fresh.get(pid, sizes[pid]), pid) for pid in known if pid in sizes), *missing.smallest])
-    found.update(dict.fromkeys(pid for _, pid in sized))
+    left_out: set[str] = await store.read(bound(candidates.excluded, [pid for _, pid in sized], now=time.time()))
+    found.update(dict.fromkeys(pid for _, pid in sized if pid not in left_out))
     return list(found)[:limit]
 
 
@@ -225,7 +226,7 @@ def _chunks(work: tuple[Sequence[str], int, int]) -> tuple[int, int]:
 class _Facts:
     phases: Mapping[str, int]
     amounts: Amounts
-    pace: Pace
+    speed: Speed
     store_bytes: int
     waits: list[str]
 
@@ -237,7 +238,7 @@ class _Facts:
 def _facts(conn: Connection, /, now: float) -> _Facts:
     phases = read_status(conn, limit=0, seen={}, now=now).phases
     _, amounts = read_progress(conn, phases, paused=False, now=now)
-    return _Facts(phases, amounts, load_pace(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now))
+    return _Facts(phases, amounts, load_speed(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now))
 
 
 async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held: HeldReason | None) -> Plan:
@@ -254,7 +255,7 @@ async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held
     began = time.monotonic()
     missing = await _missing(store, limit)
     facts: _Facts = await store.read(bound(_facts, time.time()))
-    pace = facts.pace
+    speed = facts.speed
     entries: list[Planned] = []
     may_read = _LOOK_BYTES
     for progression_id in await _in_order(store, queries, missing, limit):
@@ -264,9 +265,9 @@ async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held
         may_read -= seen.size_bytes if seen.value is not None else 0
         entry = await _planned(store, progression_id, seen)
         moves = 0 if entry.code or (entry.move is Move.REMOVE and not entry.items) else entry.size_bytes
-        entries.append(replace(entry, work_seconds=pace.work_seconds(weight_of(moves, 1))))
+        entries.append(replace(entry, work_seconds=speed.work_seconds(weight_of(moves, 1))))
     left_bytes = _left_bytes(facts, missing)
-    growth = None if left_bytes is None else pace.growth_bytes(left_bytes)
+    growth = None if left_bytes is None else speed.growth_bytes(left_bytes)
     moved = [one for one in entries if one.move is not Move.REMOVE or one.items]
     is_whole = len(moved) == facts.left
     return Plan(
@@ -276,11 +277,11 @@ async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held
         left_bytes=left_bytes,
         items=_total([one.items for one in entries]) if is_whole else None,
         chunks=_total([one.chunks for one in entries]) if is_whole else None,
-        work_seconds=None if left_bytes is None else pace.work_seconds(weight_of(left_bytes, facts.left)),
+        work_seconds=None if left_bytes is None else speed.work_seconds(weight_of(left_bytes, facts.left)),
         growth_bytes=None if growth is None else round(growth),
-        chunk_lock_seconds=pace.chunk_lock_seconds,
-        cutover_lock_seconds=pace.cutover_lock_seconds,
-        log_peak_bytes=pace.log_bytes,
+        chunk_lock_seconds=speed.chunk_lock_seconds,
+        cutover_lock_seconds=speed.cutover_lock_seconds,
+        log_peak_bytes=speed.log_bytes,
         log_bytes=log_bytes(store.url),
         store_bytes=facts.store_bytes,
         free_disk_bytes=free_disk_bytes(store.url),

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Connection, func, or_, select
 
-from lionstate.migration.pace import Pace, load_pace, weight_of
+from lionstate.migration.speed import Speed, load_speed, weight_of
 from lionstate.progression.phases import Phase
 from lionstate.schema.own import progression_sizes, progression_storage_state
 
@@ -119,7 +119,7 @@ class Amounts:
 def progress_of(
     phases: Mapping[str, int],
     amounts: Amounts,
-    pace: Pace,
+    speed: Speed,
     *,
     paused: bool,
     now: float,
@@ -140,15 +140,15 @@ def progress_of(
         done_weight = done + amounts.dual_copied
         left_weight = max(0.0, left - amounts.dual_copied)
     all_weight = done_weight + left_weight
-    moves = not paused and pace.is_fresh(now)
+    moves = not paused and speed.is_fresh(now)
     return Progress(
         activity=Activity.PAUSED if paused else Activity.MOVING if moves else Activity.WAITING,
         # Something is left, however little.
         fraction=max(0.0, min(done_weight / all_weight if all_weight else 0.0, 1 - 1e-9)),
         left=left,
         left_bytes=round(to_move) if measured else None,
-        items_per_second=pace.items_per_second if moves else None,
-        eta_seconds=pace.left_seconds(left_weight, now) if moves and measured else None,
+        items_per_second=speed.items_per_second if moves else None,
+        eta_seconds=speed.left_seconds(left_weight, now) if moves and measured else None,
         under_way=under_way,
     )
 
@@ -179,5 +179,5 @@ def read_progress(
         measured_at=measured_at,
     )
     under_way = tuple(UnderWay(*row) for row in conn.execute(UNDER_WAY))
-    found = progress_of(phases, amounts, load_pace(conn), paused=paused, now=now, under_way=under_way)
+    found = progress_of(phases, amounts, load_speed(conn), paused=paused, now=now, under_way=under_way)
     return found, amounts

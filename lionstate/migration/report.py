@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
 
 __all__ = [
@@ -266,6 +267,8 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        orders: What the operator ordered: cutovers by command only, and for single progressions.
+        ready: Progressions that are proved and wait for a command.
         progress: How far it is, and how long it will take.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
@@ -288,5 +291,7 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    orders: Orders
+    ready: Ready
     progress: Progress
     maintenance_enabled: bool | None = None

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-
-from sqlalchemy import Connection, func, select
+from functools import partial
+from typing import TypeAlias
 
 from lionstate.audit import DEFAULT_ACTOR
 from lionstate.errors import (
     BackendBusyError,
     DeadlineExceededError,
-    HeldReason,
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
     OverloadedError,
 )
-from lionstate.migration import candidates, control, cutover
+from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
 from lionstate.migration.footprint import log_bytes
+from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
+from lionstate.migration.ordering import OrderVerbs
 from lionstate.migration.plan import Plan, make_plan
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
@@ -34,21 +35,20 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.run import Run, held_ones
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
-from lionstate.progression import sightings
-from lionstate.schema.own import progression_storage_state
 
 __all__ = ["ProgressionMigrationService"]
 
-_CANDIDATES = 100
-_SIGHTINGS = 100
+_Walk: TypeAlias = "Callable[[Worker, Run], Awaitable[StopReason]]"
+
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -99,40 +99,49 @@ class ProgressionMigrationService(OperatorVerbs):
         Contract: ADR-0117 D3, D5; design decision 36.
         """
         caps = check_caps(max_items, max_bytes, max_seconds)
-        async with self._memory.stepping:
-            return await self._step(progression_id, caps)
+        if progression_id is None:
+            return await self._run(caps, Permit(), self._step_all)
+        return await self._run(caps, Permit(MOVE), partial(self._step_one, progression_id))
 
-    async def _step(self, progression_id: str | None, caps: Caps) -> MigrationStep:
+    async def _commanded(
+        self, progression_id: str | None, caps: Caps, permit: Permit, *, accept_foreign_writers: bool
+    ) -> MigrationStep:
+        walk = self._cut_over_ready if progression_id is None else partial(self._step_one, progression_id)
+        return await self._run(caps, permit, walk, accept_foreign_writers=accept_foreign_writers)
+
+    async def _run(
+        self, caps: Caps, permit: Permit, walk: _Walk, *, accept_foreign_writers: bool = False
+    ) -> MigrationStep:
+        async with self._memory.stepping:
+            return await self._step(caps, permit, walk, accept_foreign_writers)
+
+    async def _step(self, caps: Caps, permit: Permit, walk: _Walk, accept: bool) -> MigrationStep:
         now = time.time()
         controls: Controls = await self._store.read(bound(control.load, now))
-        controls = replace(controls, accept_foreign_writers=self._accept or controls.accept_foreign_writers)
-        run = _Run(self, controls)
-        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, waits=run.waits)
+        accept = accept or self._accept or controls.accept_foreign_writers
+        controls = replace(controls, accept_foreign_writers=accept)
+        run = Run(self._store, controls, actor=self._actor, scan=self._scan_sizes)
+        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, permit=permit, waits=run.waits)
         try:
-            if controls.pause is not None:
-                reason = StopReason.PAUSED
-            elif progression_id is not None:
-                reason = await self._step_one(worker, progression_id)
-            else:
-                reason = await self._step_all(worker, run)
+            reason = StopReason.PAUSED if controls.pause is not None else await walk(worker, run)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
         step = worker.tally.step(reason, worker.seconds)
-        await self._keep_pace(worker, step)
+        await self._keep_speed(worker, step)
         return step
 
-    async def _keep_pace(self, worker: Worker, step: MigrationStep) -> None:
+    async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
         """Note what the step measured; written now and then, and never by one that was told to stop."""
-        self._memory.pace.note(step, log_bytes(self._store.url))
+        self._memory.speed.note(step, log_bytes(self._store.url))
         if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY):
             return
-        script = self._memory.pace.due(self._actor, time.time())
+        script = self._memory.speed.due(self._actor, time.time())
         if script is not None:
             with suppress(BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
-                await worker.housekeep("pace", script)
+                await worker.housekeep("speed", script)
 
-    async def _step_one(self, worker: Worker, progression_id: str) -> StopReason:
+    async def _step_one(self, progression_id: str, worker: Worker, run: Run) -> StopReason:
         while True:
             turn = await worker.advance(progression_id)
             if isinstance(turn, StopReason):
@@ -142,11 +151,17 @@ class ProgressionMigrationService(OperatorVerbs):
                     raise NotFoundError("there is no such progression")
                 return worker.last
 
-    async def _step_all(self, worker: Worker, run: _Run) -> StopReason:
+    async def _step_all(self, worker: Worker, run: Run) -> StopReason:
         await self._flush_activity(worker)
         await self._fill_sizes(worker, worker.caps.max_seconds * _SIZES_SHARE)
+        return await self._advance_each(worker, partial(run.candidates, worker))
+
+    async def _cut_over_ready(self, worker: Worker, run: Run) -> StopReason:
+        return await self._advance_each(worker, run.ready)
+
+    async def _advance_each(self, worker: Worker, next_of: Callable[[set[str]], Awaitable[list[str]]]) -> StopReason:
         tried: set[str] = set()
-        while found := await run.candidates(worker, tried):
+        while found := await next_of(tried):
             for progression_id in found:
                 turn: Turn | StopReason = Turn.AGAIN
                 while turn is Turn.AGAIN:
@@ -159,10 +174,11 @@ class ProgressionMigrationService(OperatorVerbs):
     async def _end(self, worker: Worker) -> StopReason:
         if worker.unfinished:
             return StopReason.BUSY
-        held: dict[str, int] = await self._store.read(_held)
+        met = bool(worker.tally.held)
+        held: dict[str, int] = await self._store.read(held_ones)
         # Those that this step met are counted already.
         worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
-        return StopReason.HELD if held else StopReason.DONE
+        return StopReason.HELD if held or met else StopReason.DONE
 
     async def _flush_activity(self, worker: Worker) -> None:
         """Write the appends observed since the last flush, and measure those progressions again."""
@@ -192,8 +208,9 @@ class ProgressionMigrationService(OperatorVerbs):
             if worker.seconds >= seconds:
                 return
 
-    def _measure_again(self) -> None:
+    async def _scan_sizes(self, worker: Worker) -> None:
         self._sizes_after = ""
+        await self._fill_sizes(worker, float("inf"))
 
     async def verify(self, progression_id: str) -> VerificationResult:
         """Compare the representations of one progression; changes nothing in any phase.
@@ -232,7 +249,13 @@ class ProgressionMigrationService(OperatorVerbs):
         """
         controls: Controls = await self._store.read(bound(control.load, time.time()))
         accept = self._accept or controls.accept_foreign_writers
-        run = _Run(self, replace(controls, accept_foreign_writers=accept), looks_only=True)
+        run = Run(
+            self._store,
+            replace(controls, accept_foreign_writers=accept),
+            actor=self._actor,
+            scan=self._scan_sizes,
+            looks_only=True,
+        )
         return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
@@ -309,83 +332,3 @@ class ProgressionMigrationService(OperatorVerbs):
     async def _set(self, key: str, value: object, reason: str | None) -> None:
         script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())
         await self._store.maintain("progression_migrate.knob", script)
-
-
-def _held(conn: Connection) -> dict[str, int]:
-    """Progressions that wait, by reason."""
-    states = progression_storage_state.c
-    waiting = select(states.held_reason, func.count()).where(states.held_reason.is_not(None))
-    rows = conn.execute(waiting.where(states.phase != "items").group_by(states.held_reason))
-    return {str(reason): int(count) for reason, count in rows}
-
-
-class _Run:
-    """What one automatic step knows of the whole store."""
-
-    def __init__(self, service: ProgressionMigrationService, controls: Controls, *, looks_only: bool = False) -> None:
-        self._service = service
-        self._looks_only = looks_only
-        self._accept = controls.accept_foreign_writers
-        self._looked = False
-        self._reason: HeldReason | None = None
-        self._written: Sequence[str] = ()
-        self._scanned = False
-
-    async def waits(self, progression_id: str | None = None) -> HeldReason | None:
-        """Why no cutover may happen now, which is no progression's own fault; found out once a step.
-
-        One whose own row another program wrote is not told to wait: its proof says what became of it, and its
-        cutover is refused under the lock.
-        """
-        if not self._looked:
-            self._looked = True
-            store = self._service._store
-            if await store.read(cutover.fence_is_missing):
-                self._reason = HeldReason.FENCE_MISSING
-            elif not self._accept and await self._foreign_writers():
-                self._reason = HeldReason.FOREIGN_WRITER
-        if self._reason is HeldReason.FOREIGN_WRITER and progression_id in self._written:
-            return None
-        return self._reason
-
-    async def _foreign_writers(self) -> bool:
-        """Whether another program seems to write this store; what rows show of it is noted."""
-        service, store = self._service, self._service._store
-        found: list[tuple[str, float]] = await store.read(candidates.foreign_sessions)
-        seen = store.parsed.append_counts
-        if any(progression not in seen for progression, _ in found):
-            return True
-        now = time.time()
-        self._written = await store.read(lambda conn: store.dialect.written_by_others(conn, _SIGHTINGS))
-        if self._written and self._looks_only:
-            return True
-        if self._written:
-            note = bound(sightings.note_sighting, self._written[0], actor=service._actor, now=now)
-            await store.maintain("progression_migrate.sighting", note)
-            return True
-        return await store.read(bound(sightings.sighted_at, now)) is not None
-
-    async def queries(self, count: int) -> tuple[Callable[[Connection], list[str]], ...]:
-        """What gives the next progressions, in the order in which they are taken; the last one those of known size."""
-        # Complete ones wait together, for a reason that is not theirs.
-        return (
-            bound(candidates.started, count=count, also_complete=await self.waits() is None),
-            bound(candidates.cleanups, count=count),
-            bound(candidates.next_json, count=count),
-        )
-
-    async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
-        """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
-        store = self._service._store
-        queries = await self.queries(_CANDIDATES + len(tried))
-        while True:
-            for query in queries:
-                left = [pid for pid in await store.read(query) if pid not in tried]
-                if left:
-                    return left
-            if self._scanned:
-                return []
-            # Progressions that were created since the sizes were measured.
-            self._scanned = True
-            self._service._measure_again()
-            await self._service._fill_sizes(worker, float("inf"))

@@ -67,6 +67,9 @@ async def make_store(backend: Backend, state: Any, dice: random.Random, monkeypa
             monkeypatch.setattr("lionstate.progression.delete.SMALL_ROWS", 5)
             await state.delete_progression(name)
     await state.append_to_progression("seen", "new")
+    if dice.random() < 0.7:
+        await service.prioritize(names[8])
+        await service.exclude(names[9])
     if dice.random() < 0.5:
         await backend.execute("INSERT INTO progression_items VALUES (:id, 3, 'orphan')", id=names[6])
     await backend.execute("DELETE FROM progression_sizes WHERE progression_id > :id", id=dice.choice(names))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lionstate.migration import Activity
-from lionstate.migration.pace import load_pace
+from lionstate.migration.speed import load_speed
 from tests.support.backends import Backend
 from tests.support.migration import make_ids, service_of, until_done
 
@@ -18,8 +18,8 @@ IDS = make_ids(400)
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples are written at once, and few seconds of them are enough."""
-    monkeypatch.setattr("lionstate.migration.pace._FLUSH_SECONDS", 0.0)
-    monkeypatch.setattr("lionstate.migration.pace._YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr("lionstate.migration.speed._FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("lionstate.migration.speed._YOUNG_SECONDS", 0.0)
 
 
 async def test_it_stays_a_share_while_progressions_shrink_and_vanish(backend: Backend, state: Any) -> None:
@@ -78,7 +78,7 @@ async def test_the_time_left_comes_from_steps(backend: Backend, quick: None) -> 
     await service.pause(reason="test")
     paused = (await service.status()).progress
     assert (Activity.PAUSED, None, None) == (paused.activity, paused.eta_seconds, paused.items_per_second)
-    kept = await backend.direct.store.read(load_pace)
+    kept = await backend.direct.store.read(load_speed)
     assert 3 == len(kept.samples)
     assert kept.growth_bytes(1_000) is not None
     assert kept.chunk_lock_seconds is not None and 0 < kept.chunk_lock_seconds < 60
@@ -88,7 +88,7 @@ async def test_the_time_left_comes_from_steps(backend: Backend, quick: None) -> 
 async def test_what_another_version_kept_is_not_read(backend: Backend, quick: None) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     await service_of(backend).step(max_items=50, max_seconds=60)
-    await backend.execute("UPDATE migration_control SET value = '[[1, 2]]' WHERE key = 'pace'")
-    assert () == (await backend.direct.store.read(load_pace)).samples
+    await backend.execute("UPDATE migration_control SET value = '[[1, 2]]' WHERE key = 'speed'")
+    assert () == (await backend.direct.store.read(load_speed)).samples
     await until_done(service_of(backend))
-    assert () != (await backend.direct.store.read(load_pace)).samples
+    assert () != (await backend.direct.store.read(load_speed)).samples

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from lionstate.cli.tables import duration, percent
-from lionstate.migration.pace import Pace, PaceKeeper, Sample, weight_of
 from lionstate.migration.progress import Activity, Amounts, progress_of
 from lionstate.migration.report import StepTally, StopReason
+from lionstate.migration.speed import Sample, Speed, SpeedKeeper, weight_of
 
 NOW = 1_000_000.0
 
@@ -19,16 +19,16 @@ def phases(json: int = 0, dual: int = 0, items: int = 0, blocked: int = 0) -> di
     return {"json": json, "dual": dual, "items": items, "blocked": blocked}
 
 
-def pace(samples: int = 3, *, elapsed: float = 2.0, at: float = NOW) -> Pace:
+def speed(samples: int = 3, *, elapsed: float = 2.0, at: float = NOW) -> Speed:
     one = Sample(8_000, 1, 100, 1.0, elapsed, 40_000, 0.001, 0.002, 500)
-    return Pace((one,) * samples, at)
+    return Speed((one,) * samples, at)
 
 
 def test_an_empty_store_is_done() -> None:
     """fault 17"""
     for found in (
-        progress_of(phases(), Amounts(), Pace(), paused=False, now=NOW),
-        progress_of(phases(items=3, blocked=2), Amounts(), pace(), paused=True, now=NOW),
+        progress_of(phases(), Amounts(), Speed(), paused=False, now=NOW),
+        progress_of(phases(items=3, blocked=2), Amounts(), speed(), paused=True, now=NOW),
     ):
         assert (Activity.DONE, 1.0, 0, 0, None) == (
             found.activity,
@@ -46,7 +46,7 @@ def test_it_is_a_share_whatever_the_tables_say(seed: int) -> None:
     sizes = [dice.choice((0, 1, 5, 10**6, 10**12)) for _ in range(6)]
     amounts = Amounts(sizes[0], sizes[1], sizes[2], sizes[3], float(sizes[4]), float(sizes[5] % 1000))
     counts = phases(*(dice.choice((0, 1, 7)) for _ in range(4)))
-    found = progress_of(counts, amounts, pace(), paused=False, now=NOW)
+    found = progress_of(counts, amounts, speed(), paused=False, now=NOW)
     assert 0.0 <= found.fraction <= 1.0
     assert (found.fraction == 1.0) is (counts["json"] + counts["dual"] == 0)
     assert (percent(found.fraction) == "100.0 %") is (found.left == 0)
@@ -59,44 +59,44 @@ def test_bytes_count_once_they_are_known() -> None:
     half = Amounts(
         sized=1, json_bytes=6_000, dual_sized=1, dual_bytes=2_000, dual_copied_bytes=1_000.0, items_bytes=3_000
     )
-    found = progress_of(counts, half, pace(), paused=False, now=NOW)
+    found = progress_of(counts, half, speed(), paused=False, now=NOW)
     left = weight_of(7_000, 2)
     assert (7_000, left / (left + weight_of(4_000, 2))) == (found.left_bytes, pytest.approx(1 - found.fraction))
     assert pytest.approx(left * 2.0 / 10_000) == found.eta_seconds
-    unsized = progress_of(counts, Amounts(dual_sized=1, dual_copied=0.5), pace(), paused=False, now=NOW)
+    unsized = progress_of(counts, Amounts(dual_sized=1, dual_copied=0.5), speed(), paused=False, now=NOW)
     assert (None, None, 2.5 / 4) == (unsized.left_bytes, unsized.eta_seconds, unsized.fraction)
 
 
 @pytest.mark.parametrize(
     ("seen", "paused"),
     [
-        (Pace(), False),
-        (pace(2, elapsed=20.0), False),
-        (pace(3, elapsed=1.0), False),
-        (pace(at=NOW - 31), False),
-        (pace(at=NOW + 3_600), False),
-        (pace(), True),
+        (Speed(), False),
+        (speed(2, elapsed=20.0), False),
+        (speed(3, elapsed=1.0), False),
+        (speed(at=NOW - 31), False),
+        (speed(at=NOW + 3_600), False),
+        (speed(), True),
     ],
     ids=["never", "few", "young", "stale", "clock", "paused"],
 )
-def test_the_time_left_is_unknown_when_it_was_not_measured(seen: Pace, paused: bool) -> None:
+def test_the_time_left_is_unknown_when_it_was_not_measured(seen: Speed, paused: bool) -> None:
     """faults 17, 66: never 0, never due."""
     sized = Amounts(sized=1, json_bytes=100)
     assert progress_of(phases(json=1), sized, seen, paused=paused, now=NOW).eta_seconds is None
-    assert progress_of(phases(json=1), sized, pace(), paused=False, now=NOW).eta_seconds is not None
+    assert progress_of(phases(json=1), sized, speed(), paused=False, now=NOW).eta_seconds is not None
 
 
 def test_what_was_not_measured_is_none() -> None:
     """fault 21"""
     assert (None,) * 6 == (
-        Pace().work_seconds(5),
-        Pace().items_per_second,
-        Pace().growth_bytes(5),
-        Pace().chunk_lock_seconds,
-        Pace().cutover_lock_seconds,
-        Pace().log_bytes,
+        Speed().work_seconds(5),
+        Speed().items_per_second,
+        Speed().growth_bytes(5),
+        Speed().chunk_lock_seconds,
+        Speed().cutover_lock_seconds,
+        Speed().log_bytes,
     )
-    seen = pace()
+    seen = speed()
     assert (0.5, 50.0, 50.0, 0.001, 0.002, 500) == (
         seen.work_seconds(5_000),
         seen.items_per_second,
@@ -108,7 +108,7 @@ def test_what_was_not_measured_is_none() -> None:
 
 
 def test_steps_that_move_nothing_are_no_samples() -> None:
-    keeper = PaceKeeper()
+    keeper = SpeedKeeper()
     keeper.note(StepTally().step(StopReason.HELD, 1.0), 0)
     assert keeper.due("test", NOW) is None
     keeper.note(StepTally(items=3, chunks=1).step(StopReason.DONE, 0.5), None)

@@ -14,9 +14,9 @@ from lionstate.dialects import dialect_of
 from lionstate.migration.control import get_row
 from lionstate.schema.own import migration_control
 
-__all__ = ["Moved", "Pace", "PaceKeeper", "Sample", "load_pace", "weight_of"]
+__all__ = ["Moved", "Sample", "Speed", "SpeedKeeper", "load_speed", "weight_of"]
 
-PACE_KEY: Final = "pace"
+SPEED_KEY: Final = "speed"
 _SAMPLES: Final = 30
 _FRESH_SECONDS: Final = 30.0
 _YOUNG_SECONDS: Final = 5.0
@@ -80,7 +80,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Speed:
     """The last 30 samples, and when they were kept (epoch seconds). Every figure is None until it was measured."""
 
     samples: tuple[Sample, ...] = ()
@@ -131,23 +131,23 @@ class Pace:
         return max((one.log_bytes for one in self.samples if one.log_bytes is not None), default=None)
 
 
-def load_pace(conn: Connection, /) -> Pace:
+def load_speed(conn: Connection, /) -> Speed:
     """What was measured on this store; an empty one when nothing was. Cost: one primary-key seek."""
-    row = get_row(conn, PACE_KEY)
+    row = get_row(conn, SPEED_KEY)
     if row is None:
-        return Pace()
+        return Speed()
     text, *_, updated_at, _ = row
     try:
-        return Pace(tuple(Sample(*one) for one in json.loads(text)), updated_at)
+        return Speed(tuple(Sample(*one) for one in json.loads(text)), updated_at)
     except (TypeError, ValueError):
         # Of a version that measured something else.
-        return Pace()
+        return Speed()
 
 
 def _add(conn: Connection, /, samples: Sequence[Sample], *, actor: str, now: float) -> None:
-    kept = (*load_pace(conn).samples, *samples)[-_SAMPLES:]
+    kept = (*load_speed(conn).samples, *samples)[-_SAMPLES:]
     row: dict[str, Any] = {
-        "key": PACE_KEY,
+        "key": SPEED_KEY,
         "value": json.dumps([astuple(one) for one in kept]),
         "actor": actor,
         "updated_at": now,
@@ -156,7 +156,7 @@ def _add(conn: Connection, /, samples: Sequence[Sample], *, actor: str, now: flo
 
 
 @dataclass(slots=True)
-class PaceKeeper:
+class SpeedKeeper:
     """Samples of one service that are not in the store yet; losing them costs nothing."""
 
     _waiting: list[Sample] = field(default_factory=list)
