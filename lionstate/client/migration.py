@@ -22,6 +22,7 @@ from lionstate.migration import (
     Plan,
     Preflight,
     ProgressionMigrationService,
+    Rehearsal,
     Representation,
     VerificationResult,
 )
@@ -112,6 +113,22 @@ class RemoteMigration(RemoteOrders):
         """What the next steps will do."""
         found: Plan = await self._verb(
             "plan", ProgressionMigrationService.plan, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def rehearse(self, *, target: str | None = None) -> Rehearsal:
+        """Have the daemon migrate a copy of its store and say what it took.
+
+        Args:
+            target: PostgreSQL: the URL of an empty database, as the daemon reaches it; SQLite makes a file beside the
+                store and removes it.
+        Raises:
+            InvalidInputError: PostgreSQL without a target, or a target for a file.
+            ConflictError: A rehearsal is running.
+            BackendUnavailableError: There is not enough disk.
+        """
+        found: Rehearsal = await self._verb(
+            "rehearse", RemoteMigration.rehearse, {"target": target}, work_seconds=_LONG_SECONDS
         )
         return found
 

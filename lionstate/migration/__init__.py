@@ -9,6 +9,7 @@ from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.progress import Activity, Progress, UnderWay
+from lionstate.migration.rehearsal import Rehearsal
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -43,6 +44,7 @@ __all__ = [
     "Progress",
     "ProgressionMigrationService",
     "Ready",
+    "Rehearsal",
     "Representation",
     "StopReason",
     "UnderWay",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection
@@ -54,7 +53,7 @@ class Moved(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One step that moved something.
+    """What moved within about two seconds: one step, or several short ones.
 
     Attributes:
         size_bytes: JSON that it copied, with what stands between the ids.
@@ -78,10 +77,25 @@ class Sample:
     cutover_lock_seconds: float
     log_bytes: int | None
 
+    def and_then(self, later: Sample) -> Sample:
+        """Both as one."""
+        logs = [one.log_bytes for one in (self, later) if one.log_bytes is not None]
+        return Sample(
+            size_bytes=self.size_bytes + later.size_bytes,
+            cut_over=self.cut_over + later.cut_over,
+            items=self.items + later.items,
+            seconds=self.seconds + later.seconds,
+            elapsed_seconds=self.elapsed_seconds + later.elapsed_seconds,
+            growth_bytes=self.growth_bytes + later.growth_bytes,
+            chunk_lock_seconds=max(self.chunk_lock_seconds, later.chunk_lock_seconds),
+            cutover_lock_seconds=max(self.cutover_lock_seconds, later.cutover_lock_seconds),
+            log_bytes=max(logs, default=None),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The last 30 samples, and when they were kept (epoch seconds). Every figure is None until it was measured."""
+    """The last 30 samples, a minute of steady work, and when they were kept (epoch seconds). Every figure is None until it was measured."""
 
     samples: tuple[Sample, ...] = ()
     updated_at: float = 0.0
@@ -144,8 +158,8 @@ def load_speed(conn: Connection, /) -> Speed:
         return Speed()
 
 
-def _add(conn: Connection, /, samples: Sequence[Sample], *, actor: str, now: float) -> None:
-    kept = (*load_speed(conn).samples, *samples)[-_SAMPLES:]
+def _add(conn: Connection, /, sample: Sample, *, actor: str, now: float) -> None:
+    kept = (*load_speed(conn).samples, sample)[-_SAMPLES:]
     row: dict[str, Any] = {
         "key": SPEED_KEY,
         "value": json.dumps([astuple(one) for one in kept]),
@@ -159,7 +173,7 @@ def _add(conn: Connection, /, samples: Sequence[Sample], *, actor: str, now: flo
 class SpeedKeeper:
     """Samples of one service that are not in the store yet; losing them costs nothing."""
 
-    _waiting: list[Sample] = field(default_factory=list)
+    _waiting: Sample | None = None
     _last_end: float | None = None
     _last_flush: float | None = None
 
@@ -170,30 +184,28 @@ class SpeedKeeper:
         if not (step.items or step.cut_over):
             return
         self._last_end = end
-        self._waiting.append(
-            Sample(
-                size_bytes=step.size_bytes + _QUOTES_BYTES * step.items,
-                cut_over=step.cut_over,
-                items=step.items,
-                seconds=step.seconds,
-                # After a longer rest nobody waited for the step.
-                elapsed_seconds=step.seconds if since is None or since > _FRESH_SECONDS else max(since, step.seconds),
-                growth_bytes=step.growth_bytes,
-                chunk_lock_seconds=step.chunk_lock_seconds,
-                cutover_lock_seconds=step.cutover_lock_seconds,
-                log_bytes=log_bytes,
-            )
+        found = Sample(
+            size_bytes=step.size_bytes + _QUOTES_BYTES * step.items,
+            cut_over=step.cut_over,
+            items=step.items,
+            seconds=step.seconds,
+            # After a longer rest nobody waited for the step.
+            elapsed_seconds=step.seconds if since is None or since > _FRESH_SECONDS else max(since, step.seconds),
+            growth_bytes=step.growth_bytes,
+            chunk_lock_seconds=step.chunk_lock_seconds,
+            cutover_lock_seconds=step.cutover_lock_seconds,
+            log_bytes=log_bytes,
         )
-        del self._waiting[:-_SAMPLES]
+        self._waiting = found if self._waiting is None else self._waiting.and_then(found)
 
     def due(self, actor: str, now: float) -> Any:
         """A script that writes what waits, at most one in two seconds; None when there is nothing to write yet."""
         moment = time.monotonic()
-        if not self._waiting or (self._last_flush is not None and moment - self._last_flush < _FLUSH_SECONDS):
+        if self._waiting is None or (self._last_flush is not None and moment - self._last_flush < _FLUSH_SECONDS):
             return None
-        samples, self._waiting, self._last_flush = self._waiting, [], moment
+        sample, self._waiting, self._last_flush = self._waiting, None, moment
 
         def script(conn: Connection) -> None:
-            _add(conn, samples, actor=actor, now=now)
+            _add(conn, sample, actor=actor, now=now)
 
         return script

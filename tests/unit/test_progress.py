@@ -117,6 +117,13 @@ def test_steps_that_move_nothing_are_no_samples() -> None:
     assert keeper.due("test", NOW) is None, "not two writes within two seconds"
 
 
+def test_short_steps_add_up_to_one_sample() -> None:
+    """Or the samples kept of steps of some milliseconds would never be a time that can be told from."""
+    one = Sample(100, 1, 10, 0.5, 0.6, 4096, 0.001, 0.0, None)
+    both = one.and_then(Sample(50, 0, 5, 0.25, 0.3, 0, 0.002, 0.003, 7))
+    assert Sample(150, 1, 15, 0.75, pytest.approx(0.9), 4096, 0.002, 0.003, 7) == both
+
+
 def test_words() -> None:
     assert ["0.0 %", "99.9 %", "100.0 %"] == [percent(share) for share in (0.0, 0.99999, 1.0)]
     assert ["unknown", "about 1 s", "about 119 s", "about 2 min", "about 3 h", "about 2 d"] == [
