@@ -155,7 +155,9 @@ async def _migrated(
         # The schema of a store that lionstate never wrote is no part of its migration.
         meter.longest_hold_seconds = 0.0
         service = ProgressionMigrationService(store, actor=_ACTOR, accept_foreign_writers=True)
+        # Orders for single progressions hold in the copy too; those for all of them are not meant for it.
         await service.resume(reason=_ACTOR)
+        await service.release_all(reason=_ACTOR)
         before = (await service.plan(limit=0)).store_bytes
 
         def tell(status: MigrationStatus) -> None:

@@ -95,7 +95,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The last 30 samples, a minute of steady work, and when they were kept (epoch seconds). Every figure is None until it was measured."""
+    """The last 30 samples, a minute of steady work, and when they were kept (epoch seconds).
+
+    Every figure is None until it was measured.
+    """
 
     samples: tuple[Sample, ...] = ()
     updated_at: float = 0.0

@@ -40,6 +40,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await found.put_progression("bad", '["a", ')
         await state.migration.step(progression_id="p3", max_items=500, max_seconds=60)
         # What keeps the store itself from moving keeps no copy.
+        await state.migration.hold_all(reason="not yet")
         await state.migration.pause(reason="not yet")
         yield found
 

@@ -57,3 +57,27 @@ def test_a_terminal_gets_a_picture_until_ctrl_c(folder: Path) -> None:
     os.close(ours)
     assert (130, b"lionstate: interrupted\n") == (process.returncode, told)
     assert b"items still" not in seen and b"time left: unknown" in seen
+
+
+def test_a_look_before_the_migration(folder: Path, daemons: Daemons) -> None:
+    """``plan`` and ``rehearse`` on a file and beside the daemon that owns it; PostgreSQL wants a target."""
+    path = folder / "state.db"
+    asyncio.run(make(path, moved=False))
+    verb = ["progression-migrate"]
+    fresh = lionstate(*verb, "rehearse", "--url", path, "--json")
+    assert (0, "") == (fresh.returncode, fresh.stderr)
+    assert {"json": 0, "dual": 0, "items": 1, "blocked": 0} == json.loads(fresh.stdout)["phases"]
+    daemon = daemons(str(path))
+    for where in (["--url", str(path)], ["--daemon", daemon.target]):
+        told = lionstate(*verb, "rehearse", *where)
+        assert (0, "") == (told.returncode, told.stderr)
+        assert "digests of both representations: 1 match" in told.stdout and "the copy was removed" in told.stdout
+        assert "p            copy" in lionstate(*verb, "plan", *where).stdout
+    found = json.loads(lionstate(*verb, "plan", "--json", "--daemon", daemon.target).stdout)
+    assert (1, 700, 2) == (found["left"], found["items"], found["chunks"])
+    for refused in (
+        lionstate(*verb, "rehearse", "--url", "postgresql://nobody@127.0.0.1:1/none"),
+        lionstate(*verb, "rehearse", "--daemon", daemon.target, "--keep", folder / "kept.db"),
+        lionstate(*verb, "rehearse"),
+    ):
+        assert (2, "", 1) == (refused.returncode, refused.stdout, len(refused.stderr.splitlines()))
