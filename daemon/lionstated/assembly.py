@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
+from lionstate.engine.mounts import shared_file_system
 from lionstate.errors import ConflictError
 from lionstate.migration import ProgressionMigrationService, Rehearsal
 from lionstate.operations import OPERATIONS
@@ -17,6 +18,7 @@ from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
 from lionstate.rehearse import rehearse
 from lionstate.store import Store
 
+from . import logs
 from .api import OperationLike, Verb
 from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
@@ -79,9 +81,13 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     metrics.watch_connections(store.connections)
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
+    if url.path is not None and (kind := shared_file_system(url.path)) is not None:
+        logs.get_logger().warning("store_on_shared_file_system", file_system=kind)
 
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
+    metrics.on_dual_read.append(service.shadow.offer)
+    metrics.on_doubt.append(service.ask_scrub)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)
 
@@ -171,6 +177,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "prioritize": service.prioritize,
         "exclude": service.exclude,
         "retry": service.retry,
+        "scrub": timer.scrub,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lionstate.migration.control import Pause
-from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.explain import Explanation
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
@@ -19,10 +19,14 @@ from lionstate.migration.report import (
     VerificationOutcome,
     VerificationResult,
 )
+from lionstate.migration.runbook import CODES, RUNBOOK, code_table
+from lionstate.migration.scrub import ScrubSlice
+from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "CODES",
     "MIGRATABLE",
     "RUNBOOK",
     "Activity",
@@ -43,11 +47,14 @@ __all__ = [
     "Preflight",
     "Progress",
     "ProgressionMigrationService",
+    "ProofStatus",
     "Ready",
     "Rehearsal",
     "Representation",
+    "ScrubSlice",
     "StopReason",
     "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
+    "code_table",
 ]

@@ -16,10 +16,11 @@ from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import candidates
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, cut_chunk
-from lionstate.migration.explain import HELD_BOOK, store_waits
+from lionstate.migration.explain import store_waits
 from lionstate.migration.footprint import free_disk_bytes, log_bytes
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.progress import Amounts, read_progress
+from lionstate.migration.runbook import HELD_RUNBOOK
 from lionstate.migration.speed import Speed, load_speed, weight_of
 from lionstate.migration.status import read_status
 from lionstate.migration.verification import in_thread, judge
@@ -285,7 +286,7 @@ async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held
         log_bytes=log_bytes(store.url),
         store_bytes=facts.store_bytes,
         free_disk_bytes=free_disk_bytes(store.url),
-        waits=(*facts.waits, *([] if held is None else [HELD_BOOK[held]])),
+        waits=(*facts.waits, *([] if held is None else [HELD_RUNBOOK[held]])),
         seconds=time.monotonic() - began,
         measured_at=time.time(),
     )

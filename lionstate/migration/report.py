@@ -11,6 +11,7 @@ from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
+from lionstate.migration.scrub_pass import ProofStatus
 
 __all__ = [
     "BlockedProgression",
@@ -187,7 +188,7 @@ class VerificationOutcome(StrEnum):
 
     MATCH = "match"
     MISMATCH = "mismatch"
-    # Both representations agree as far as the copy has come.
+    # Both representations agree as far as the copy, or a verification that was cut short, has come.
     INCOMPLETE = "incomplete"
     # There is one representation only; ``code`` says if it may be migrated.
     NOT_APPLICABLE = "not_applicable"
@@ -208,6 +209,7 @@ class VerificationResult:
         items_digest: Digest of what was compared on the items side.
         first_difference: The lowest ordinal at which they were seen to differ; None if none was.
         next_ordinal: The allocator; None without a state row.
+        token: Where a verification that was cut short goes on; None when it came to its end.
     """
 
     progression_id: str
@@ -220,6 +222,7 @@ class VerificationResult:
     items_digest: str | None = None
     first_difference: int | None = None
     next_ordinal: int | None = None
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +275,7 @@ class MigrationStatus:
         progress: How far it is, and how long it will take.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
+        proof: What was proved again since the cutovers.
     """
 
     phases: Mapping[str, int]
@@ -295,3 +299,4 @@ class MigrationStatus:
     ready: Ready
     progress: Progress
     maintenance_enabled: bool | None = None
+    proof: ProofStatus = field(default_factory=ProofStatus)

@@ -72,7 +72,7 @@ def test_a_look_before_the_migration(folder: Path, daemons: Daemons) -> None:
         told = lionstate(*verb, "rehearse", *where)
         assert (0, "") == (told.returncode, told.stderr)
         assert "digests of both representations: 1 match" in told.stdout and "the copy was removed" in told.stdout
-        assert "p            copy" in lionstate(*verb, "plan", *where).stdout
+    assert "p            copy" in lionstate(*verb, "plan", "--daemon", daemon.target).stdout
     found = json.loads(lionstate(*verb, "plan", "--json", "--daemon", daemon.target).stdout)
     assert (1, 700, 2) == (found["left"], found["items"], found["chunks"])
     for refused in (
