@@ -298,9 +298,9 @@ class VerbHandler:
             await respond(send, 200, codec.encode(await verb.call(**params)))
             return
         # In a list: None is an answer, and no answer at all is another thing.
-        found = await while_connected(scope, _listed(verb.call(**params)))
-        if found is not None:
-            await respond(send, 200, codec.encode(found[0]))
+        answer = await while_connected(scope, _listed(verb.call(**params)))
+        if answer is not None:
+            await respond(send, 200, codec.encode(answer[0]))
 
 
 async def _listed(work: Awaitable[T]) -> list[T]:
