@@ -84,6 +84,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
 
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
+    metrics.on_dual_read.append(service.shadow.offer)
+    metrics.on_doubt.append(service.ask_scrub)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)
 
@@ -169,6 +171,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "prioritize": service.prioritize,
         "exclude": service.exclude,
         "retry": service.retry,
+        "scrub": timer.scrub,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lionstate.migration.control import Pause
-from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.explain import Explanation
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
@@ -16,10 +16,14 @@ from lionstate.migration.report import (
     VerificationOutcome,
     VerificationResult,
 )
+from lionstate.migration.runbook import CODES, RUNBOOK, code_table
+from lionstate.migration.scrub import ScrubSlice
+from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "CODES",
     "MIGRATABLE",
     "RUNBOOK",
     "BlockedProgression",
@@ -35,9 +39,12 @@ __all__ = [
     "Pause",
     "Preflight",
     "ProgressionMigrationService",
+    "ProofStatus",
     "Ready",
     "Representation",
+    "ScrubSlice",
     "StopReason",
     "VerificationOutcome",
     "VerificationResult",
+    "code_table",
 ]

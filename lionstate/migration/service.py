@@ -35,6 +35,8 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.scrub import Scrubber
+from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
@@ -56,6 +58,9 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
     clean up. Contract: ADR-0117 D3-D5.
+
+    Attributes:
+        shadow: Compares answers that were read from a dual JSON with its rows; off until its ratio is set.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
+        self._scrubber = Scrubber(store, self._memory, actor=actor)
+        self.shadow = ShadowReads(store, self._memory)
         self._sizes_after: str | None = ""
 
     async def step(
@@ -202,16 +209,21 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     def _measure_again(self) -> None:
         self._sizes_after = ""
 
-    async def verify(self, progression_id: str) -> VerificationResult:
+    async def verify(
+        self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
+    ) -> VerificationResult:
         """Compare the representations of one progression; changes nothing in any phase.
 
+        Args:
+            after: The token of one that was cut short; it goes on there unless the progression was replaced.
+            max_seconds: After the cutover: where to cut the walk over the rows short.
         Raises:
-            NotFoundError: There is no such progression.
+            InvalidInputError, NotFoundError: The token is none; there is no such progression.
 
-        Cost: linear in the history, in snapshots of 5,000 rows, no lock.
+        Cost: linear in the history, in snapshots of at most 5,000 rows, no lock.
         Contract: ADR-0117 D3, D5; design decision 6.
         """
-        return await verify(self._store, progression_id)
+        return await verify(self._store, progression_id, after=after, max_seconds=max_seconds)
 
     async def status(self, *, limit: int = 100) -> MigrationStatus:
         """Tell how far migration is; no message ids, no write lock.
@@ -225,7 +237,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         found: MigrationStatus = await self._store.read(
             bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
         )
-        return found
+        return replace(found, proof=self._scrubber.with_own(found.proof))
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
