@@ -5,8 +5,11 @@ from __future__ import annotations
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
+from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
+from lionstate.migration.progress import Activity, Progress, UnderWay
+from lionstate.migration.rehearsal import Rehearsal
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -26,6 +29,7 @@ __all__ = [
     "CODES",
     "MIGRATABLE",
     "RUNBOOK",
+    "Activity",
     "BlockedProgression",
     "Explanation",
     "Foreign",
@@ -33,17 +37,23 @@ __all__ = [
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
+    "Move",
     "Order",
     "OrderKind",
     "Orders",
     "Pause",
+    "Plan",
+    "Planned",
     "Preflight",
+    "Progress",
     "ProgressionMigrationService",
     "ProofStatus",
     "Ready",
+    "Rehearsal",
     "Representation",
     "ScrubSlice",
     "StopReason",
+    "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
     "code_table",
