@@ -6,8 +6,11 @@ from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
 from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
+from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
+from lionstate.migration.progress import Activity, Progress, UnderWay
+from lionstate.migration.rehearsal import Rehearsal
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -27,6 +30,7 @@ __all__ = [
     "CODES",
     "MIGRATABLE",
     "RUNBOOK",
+    "Activity",
     "BlockedProgression",
     "Explanation",
     "Foreign",
@@ -34,18 +38,24 @@ __all__ = [
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
+    "Move",
     "Order",
     "OrderKind",
     "Orders",
     "Ownership",
     "Pause",
+    "Plan",
+    "Planned",
     "Preflight",
+    "Progress",
     "ProgressionMigrationService",
     "ProofStatus",
     "Ready",
+    "Rehearsal",
     "Representation",
     "ScrubSlice",
     "StopReason",
+    "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
     "code_table",

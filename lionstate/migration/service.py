@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -20,12 +21,14 @@ from lionstate.errors import (
 )
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
-from lionstate.migration.control import Controls, Pause
+from lionstate.migration.control import Controls
+from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
+from lionstate.migration.plan import Plan, make_plan
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
     MigrationStatus,
@@ -33,11 +36,12 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
-from lionstate.migration.run import Run, count_held
+from lionstate.migration.run import Run, held_ones
 from lionstate.migration.scrub import Scrubber
 from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
+from lionstate.migration.switches import SwitchVerbs
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
 
@@ -45,12 +49,10 @@ __all__ = ["ProgressionMigrationService"]
 
 _Walk: TypeAlias = Callable[[Worker, Run], Awaitable[StopReason]]
 
-_CANDIDATES = 100
-_SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs, SwitchVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -136,7 +138,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         controls: Controls = await self._store.read(bound(control.load, now))
         accept = accept or self._accept or controls.accept_foreign_writers
         controls = replace(controls, accept_foreign_writers=accept)
-        run = Run(self, controls)
+        run = Run(self._store, controls, actor=self._actor, scan=self._scan_sizes)
         worker = Worker(
             self._store,
             self._memory,
@@ -152,7 +154,9 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
-        return worker.tally.step(reason, worker.seconds)
+        step = worker.tally.step(reason, worker.seconds)
+        await self._keep_speed(worker, step)
+        return step
 
     async def _owning(self, worker: Worker, run: Run, walk: _Walk) -> StopReason:
         """Walk with the lease, unless another process has it."""
@@ -183,6 +187,16 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     async def disown(self) -> None:
         """Give the lease back, so that another process may take over at once. Contract: design decision 27."""
         await self._lease.give_back()
+
+    async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
+        """Note what the step measured; written now and then, and never by one that was told to stop."""
+        self._memory.speed.note(step, log_bytes(self._store.url))
+        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY, StopReason.NOT_OWNER):
+            return
+        script = self._memory.speed.due(self._actor, time.time())
+        if script is not None:
+            with suppress(BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
+                await worker.housekeep("speed", script)
 
     async def _step_one(self, progression_id: str, worker: Worker, run: Run) -> StopReason:
         while True:
@@ -218,7 +232,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         if worker.unfinished:
             return StopReason.BUSY
         met = bool(worker.tally.held)
-        held: dict[str, int] = await self._store.read(count_held)
+        held: dict[str, int] = await self._store.read(held_ones)
         # Those that this step met are counted already.
         worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
         return StopReason.HELD if held or met else StopReason.DONE
@@ -251,8 +265,9 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             if worker.seconds >= seconds:
                 return
 
-    def _measure_again(self) -> None:
+    async def _scan_sizes(self, worker: Worker) -> None:
         self._sizes_after = ""
+        await self._fill_sizes(worker, float("inf"))
 
     async def verify(
         self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
@@ -284,49 +299,26 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         )
         return replace(found, proof=self._scrubber.with_own(found.proof))
 
-    async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
-        """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
+    async def plan(self, *, limit: int = 20) -> Plan:
+        """Tell what the next steps will do, in their order; changes nothing and takes no write lock.
 
         Args:
-            expires_at: Epoch seconds; None is until `resume`.
+            limit: Progressions to name and to look into, 0 to 10,000.
 
-        Contract: design decision 26.
+        Cost: one pass over the lengths of the values that were not measured yet, in short reads, and the values of
+        the named ones up to 64 MiB.
+        Contract: design §5, decisions 19, 38.
         """
-        script = bound(control.pause, actor=self._actor, reason=reason, now=time.time(), expires_at=expires_at)
-        await self._store.maintain("progression_migrate.pause", script)
-
-    async def stop(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
-        """As `pause`, and the lease of maintenance is given back; a later `pause` takes its place.
-
-        Args:
-            expires_at: Epoch seconds; None is until `resume`.
-
-        Contract: design decisions 26, 27.
-        """
-        now = time.time()
-        script = bound(control.pause, actor=self._actor, reason=reason, now=now, expires_at=expires_at, stopped=True)
-        await self._store.maintain("progression_migrate.stop", script)
-        await self._lease.give_back()
-
-    async def resume(self, *, reason: str | None = None) -> bool:
-        """Lift the pause; return whether there was one. Contract: design decision 26."""
-        script = bound(control.resume, actor=self._actor, reason=reason, now=time.time())
-        found: bool = await self._store.maintain("progression_migrate.resume", script)
-        return found
-
-    async def paused(self) -> Pause | None:
-        """The pause in force; None when migration may run."""
-        found: Pause | None = await self._store.read(bound(control.get_pause, time.time()))
-        return found
-
-    async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
-        """Say whether a daemon's timer steps this store, whatever its settings say; persisted (design §8)."""
-        await self._set(control.MAINTENANCE_ENABLED_KEY, {"enabled": enabled}, reason)
-
-    async def maintenance_enabled(self) -> bool | None:
-        """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
-        found: bool | None = await self._store.read(control.get_maintenance_enabled)
-        return found
+        controls: Controls = await self._store.read(bound(control.load, time.time()))
+        accept = self._accept or controls.accept_foreign_writers
+        run = Run(
+            self._store,
+            replace(controls, accept_foreign_writers=accept),
+            actor=self._actor,
+            scan=self._scan_sizes,
+            looks_only=True,
+        )
+        return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())
 
     async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
         """Switch the compatibility read of one progression that has been cut over.
