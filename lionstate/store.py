@@ -232,13 +232,16 @@ class Store:
         if not operation.writes:
             return await self._observed_read(operation, params)
         self._refuse_nested()
-        ticket = self._tickets.of_operation(operation, await self._prepared(operation, params), deadline)
+        if operation.prepare is not None:
+            params = await self._prepared(operation, params)
+        ticket = self._tickets.of_operation(operation, params, deadline)
         try:
             self.queue.submit(ticket)
         except StateError:
             self.observer.operation(operation.name, "not_written")
             raise
-        return await self._finished(value_of(await ticket.future))
+        found = value_of(await ticket.future)
+        return await self._finished(found) if isinstance(found, Deferred) else found
 
     async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
         try:
