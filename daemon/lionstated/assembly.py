@@ -12,7 +12,7 @@ from typing import Any
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
-from lionstate.queue import CommitNews, QueueLimits, Ticket
+from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
 from lionstate.store import Store
 
 from .api import OperationLike, Verb
@@ -70,6 +70,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         engine_settings(settings),
         observer=metrics,
         limits=queue_limits(settings),
+        receipts=ReceiptLimits(settings.receipts.keep_seconds, settings.receipts.max_count),
         lionagi_compatible=settings.storage.lionagi_compatible,
         own=url.path is not None,
     )
@@ -157,7 +158,12 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "resume": service.resume,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
+        "hold": service.hold,
+        "hold-all": service.hold_all,
         "release": service.release,
+        "release-all": service.release_all,
+        "prioritize": service.prioritize,
+        "exclude": service.exclude,
         "retry": service.retry,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
@@ -166,6 +172,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
     }
     return {
         "step": Verb("POST", timer.step),
+        "cutover": Verb("POST", timer.counted(service.cutover)),
+        "cutover-all-ready": Verb("POST", timer.counted(service.cutover_all_ready)),
         **{name: Verb("GET", call) for name, call in reads.items()},
         **{name: Verb("POST", timer.told(call)) for name, call in changes.items()},
     }

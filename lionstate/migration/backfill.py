@@ -10,7 +10,7 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.admission import write_block
 from lionstate.migration.budget import CHUNK_ITEMS
-from lionstate.migration.control import get_pause
+from lionstate.migration.gate import REMOVE, Permit, refusal
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.progression.delete import remove_tombstone_chunk
 from lionstate.progression.items import delete_items_chunk, page
@@ -31,6 +31,7 @@ def copy_chunk(
     ids: Sequence[str],
     size_bytes: int,
     transactions: Callable[[], int],
+    permit: Permit,
     actor: str,
     now: float,
 ) -> Stage:
@@ -48,8 +49,8 @@ def copy_chunk(
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now)) is not None:
+        return refused
     end = cursor + len(ids)
     if (
         state.phase is not Phase.DUAL
@@ -85,7 +86,9 @@ def copy_chunk(
     )
 
 
-def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation: int, now: float) -> Stage:
+def remove_shadow_chunk(
+    conn: Connection, /, progression_id: str, *, generation: int, permit: Permit, now: float
+) -> Stage:
     """Remove up to 500 item rows of a rolled back progression, while its phase and generation are still those.
 
     Cost: at most six statements.
@@ -95,8 +98,8 @@ def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation:
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now, orders=REMOVE)) is not None:
+        return refused
     if state.phase is not Phase.JSON or state.generation != generation or not state.shadow_rows:
         return Stage(StageOutcome.MOVED)
     removed = delete_items_chunk(conn, progression_id, limit=CHUNK_ITEMS)
@@ -105,12 +108,12 @@ def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation:
     return Stage(StageOutcome.REMOVED, count=removed)
 
 
-def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, now: float) -> Stage:
+def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, permit: Permit, now: float) -> Stage:
     """Remove up to 500 item rows of a tombstone, and its parent row when none is left.
 
     Contract: design decision 18.
     """
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now, orders=REMOVE)) is not None:
+        return refused
     found = remove_tombstone_chunk(conn, progression_id, limit=CHUNK_ITEMS)
     return Stage(StageOutcome.REFERENCED if found.is_referenced else StageOutcome.REMOVED, count=found.rows)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.orders import Orders, Ready
 
 __all__ = [
     "BlockedProgression",
@@ -248,6 +249,8 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        orders: What the operator ordered: cutovers by command only, and for single progressions.
+        ready: Progressions that are proved and wait for a command.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
     """
@@ -269,4 +272,6 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    orders: Orders
+    ready: Ready
     maintenance_enabled: bool | None = None

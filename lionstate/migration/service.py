@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from sqlalchemy import Connection, func, select
 
@@ -19,11 +21,13 @@ from lionstate.errors import (
     OutcomeUnknownError,
     OverloadedError,
 )
-from lionstate.migration import candidates, control, cutover
+from lionstate.migration import candidates, control, cutover, orders
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
+from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
+from lionstate.migration.ordering import OrderVerbs
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
     MigrationStatus,
@@ -31,20 +35,23 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.verify import verify
-from lionstate.migration.worker import Turn, Worker
+from lionstate.migration.worker import Worker
 from lionstate.progression import sightings
 from lionstate.schema.own import progression_storage_state
 
 __all__ = ["ProgressionMigrationService"]
+
+_Walk: TypeAlias = "Callable[[Worker, _Run], Awaitable[StopReason]]"
 
 _CANDIDATES = 100
 _SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -95,28 +102,37 @@ class ProgressionMigrationService(OperatorVerbs):
         Contract: ADR-0117 D3, D5; design decision 36.
         """
         caps = check_caps(max_items, max_bytes, max_seconds)
-        async with self._memory.stepping:
-            return await self._step(progression_id, caps)
+        if progression_id is None:
+            return await self._run(caps, Permit(), self._step_all)
+        return await self._run(caps, Permit(MOVE), partial(self._step_one, progression_id))
 
-    async def _step(self, progression_id: str | None, caps: Caps) -> MigrationStep:
+    async def _commanded(
+        self, progression_id: str | None, caps: Caps, permit: Permit, *, accept_foreign_writers: bool
+    ) -> MigrationStep:
+        walk = self._cut_over_ready if progression_id is None else partial(self._step_one, progression_id)
+        return await self._run(caps, permit, walk, accept_foreign_writers=accept_foreign_writers)
+
+    async def _run(
+        self, caps: Caps, permit: Permit, walk: _Walk, *, accept_foreign_writers: bool = False
+    ) -> MigrationStep:
+        async with self._memory.stepping:
+            return await self._step(caps, permit, walk, accept_foreign_writers)
+
+    async def _step(self, caps: Caps, permit: Permit, walk: _Walk, accept: bool) -> MigrationStep:
         now = time.time()
         controls: Controls = await self._store.read(bound(control.load, now))
-        controls = replace(controls, accept_foreign_writers=self._accept or controls.accept_foreign_writers)
+        accept = accept or self._accept or controls.accept_foreign_writers
+        controls = replace(controls, accept_foreign_writers=accept)
         run = _Run(self, controls)
-        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, waits=run.waits)
+        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, permit=permit, waits=run.waits)
         try:
-            if controls.pause is not None:
-                reason = StopReason.PAUSED
-            elif progression_id is not None:
-                reason = await self._step_one(worker, progression_id)
-            else:
-                reason = await self._step_all(worker, run)
+            reason = StopReason.PAUSED if controls.pause is not None else await walk(worker, run)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
         return worker.tally.step(reason, worker.seconds)
 
-    async def _step_one(self, worker: Worker, progression_id: str) -> StopReason:
+    async def _step_one(self, progression_id: str, worker: Worker, run: _Run) -> StopReason:
         while True:
             turn = await worker.advance(progression_id)
             if isinstance(turn, StopReason):
@@ -129,8 +145,14 @@ class ProgressionMigrationService(OperatorVerbs):
     async def _step_all(self, worker: Worker, run: _Run) -> StopReason:
         await self._flush_activity(worker)
         await self._fill_sizes(worker, worker.caps.max_seconds * _SIZES_SHARE)
+        return await self._advance_each(worker, partial(run.candidates, worker))
+
+    async def _cut_over_ready(self, worker: Worker, run: _Run) -> StopReason:
+        return await self._advance_each(worker, run.ready)
+
+    async def _advance_each(self, worker: Worker, next_of: Callable[[set[str]], Awaitable[list[str]]]) -> StopReason:
         tried: set[str] = set()
-        while found := await run.candidates(worker, tried):
+        while found := await next_of(tried):
             for progression_id in found:
                 turn: Turn | StopReason = Turn.AGAIN
                 while turn is Turn.AGAIN:
@@ -143,10 +165,11 @@ class ProgressionMigrationService(OperatorVerbs):
     async def _end(self, worker: Worker) -> StopReason:
         if worker.unfinished:
             return StopReason.BUSY
+        met = bool(worker.tally.held)
         held: dict[str, int] = await self._store.read(_held)
         # Those that this step met are counted already.
         worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
-        return StopReason.HELD if held else StopReason.DONE
+        return StopReason.HELD if held or met else StopReason.DONE
 
     async def _flush_activity(self, worker: Worker) -> None:
         """Write the appends observed since the last flush, and measure those progressions again."""
@@ -285,7 +308,10 @@ def _held(conn: Connection) -> dict[str, int]:
     states = progression_storage_state.c
     waiting = select(states.held_reason, func.count()).where(states.held_reason.is_not(None))
     rows = conn.execute(waiting.where(states.phase != "items").group_by(states.held_reason))
-    return {str(reason): int(count) for reason, count in rows}
+    found = {str(reason): int(count) for reason, count in rows}
+    if ready := orders.read_ready(conn).waiting:
+        found[HeldReason.OPERATOR.value] = found.get(HeldReason.OPERATOR.value, 0) + ready
+    return found
 
 
 class _Run:
@@ -331,15 +357,22 @@ class _Run:
             return True
         return await store.read(bound(sightings.sighted_at, now)) is not None
 
+    async def ready(self, tried: set[str]) -> list[str]:
+        """Progressions that wait for a command to be cut over, and were not tried; [] when there is none."""
+        query = bound(candidates.ready, count=_CANDIDATES + len(tried), now=time.time())
+        return [pid for pid in await self._service._store.read(query) if pid not in tried]
+
     async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
         """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
         store = self._service._store
-        count = _CANDIDATES + len(tried)
+        count, now = _CANDIDATES + len(tried), time.time()
         # Complete ones wait together, for a reason that is not theirs.
+        also_complete = await self.waits() is None
         queries = (
-            bound(candidates.started, count=count, also_complete=await self.waits() is None),
+            bound(candidates.prioritized, count=count, also_complete=also_complete, now=now),
+            bound(candidates.started, count=count, also_complete=also_complete, now=now),
             bound(candidates.cleanups, count=count),
-            bound(candidates.next_json, count=count),
+            bound(candidates.next_json, count=count, now=now),
         )
         while True:
             for query in queries:

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from lionstate.engine import EngineSettings
-from lionstate.engine import lock_debt
+from lionstate.engine import EngineSettings, lock_debt
 from lionstate.errors import BackendBusyError, ClosedError, DeadlineExceededError
 from lionstate.store import Store
 from tests.support.children import child, output_of

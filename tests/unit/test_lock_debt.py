@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from lionstate.engine import lock_debt
 from lionstate.engine.lock_debt import LONGEST_POLL_SECONDS, LockDebt
 
