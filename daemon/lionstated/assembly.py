@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
-from lionstate.migration import ProgressionMigrationService
+from lionstate.engine.mounts import shared_file_system
+from lionstate.errors import ConflictError
+from lionstate.migration import ProgressionMigrationService, Rehearsal
 from lionstate.operations import OPERATIONS
 from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
+from lionstate.rehearse import rehearse
 from lionstate.store import Store
 
+from . import logs
 from .api import OperationLike, Verb
 from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
@@ -77,9 +81,13 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     metrics.watch_connections(store.connections)
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
+    if url.path is not None and (kind := shared_file_system(url.path)) is not None:
+        logs.get_logger().warning("store_on_shared_file_system", file_system=kind)
 
     service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
+    metrics.on_dual_read.append(service.shadow.offer)
+    metrics.on_doubt.append(service.ask_scrub)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)
 
@@ -108,7 +116,10 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         store=store,
         close=close,
         drain=drain,
-        verbs=_verbs(service, timer),
+        verbs={
+            **_verbs(service, timer),
+            "rehearse": Verb("POST", _rehearsal(url, engine_settings(settings)), ends_with_caller=True),
+        },
         maintenance=timer.run,
         alive=alive,
         delivery=delivery.run,
@@ -150,6 +161,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "status": service.status,
         "verify": service.verify,
         "blocked": service.blocked,
+        "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
     }
@@ -165,6 +177,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "prioritize": service.prioritize,
         "exclude": service.exclude,
         "retry": service.retry,
+        "scrub": timer.scrub,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,
@@ -177,6 +190,24 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         **{name: Verb("GET", call) for name, call in reads.items()},
         **{name: Verb("POST", timer.told(call)) for name, call in changes.items()},
     }
+
+
+def _rehearsal(url: StoreURL, settings: EngineSettings) -> Callable[..., Awaitable[Rehearsal]]:
+    """The verb that migrates a copy of the store in this process, one at a time."""
+    running = asyncio.Lock()
+
+    async def rehearse_copy(*, target: str | None = None) -> Rehearsal:
+        """Migrate a copy of the store whole and say what it took; the store is only read.
+
+        Args:
+            target: PostgreSQL: the URL of an empty database; SQLite makes a file beside the store and removes it.
+        """
+        if running.locked():
+            raise ConflictError("a rehearsal is running already; wait for its end")
+        async with running:
+            return await rehearse(url, target=target, settings=settings)
+
+    return rehearse_copy
 
 
 def assemble() -> Assembly:

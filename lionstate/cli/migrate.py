@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import operator, ordering, render, tables
+from lionstate.cli import operator, ordering, proof, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on_migration
 from lionstate.errors import InvalidInputError
 
@@ -21,9 +21,7 @@ __all__ = ["app"]
 R = TypeVar("R")
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
-_BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
-_BUSY_STEPS = 3
-_BUSY_SECONDS = 0.2
+_BUSY, _NOT_APPLICABLE, _BLOCKED = 5, 7, 8
 
 
 @app.command()
@@ -32,9 +30,21 @@ def status(
     daemon: Daemon = None,
     token: Token = None,
     limit: Annotated[int, typer.Option(help="How many of the hottest progressions to list.")] = 10,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep it on the screen until everything is moved.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
+    """Counts by phase, how far it is, what is blocked or held, and which progressions are hottest.
+
+    With --watch a live view on a terminal, a line for each look elsewhere (--json: an object). Ctrl-C ends it.
+    """
+    if watch:
+        from lionstate.cli.watch import follow
+
+        run_on_migration(
+            (url, daemon, token), lambda service: follow(service, interval=interval, as_json=as_json), reads=True
+        )
+        return
     found = run_on_migration((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 
@@ -77,26 +87,10 @@ def step(
 async def _until_done(
     service: Any, progression: str | None, caps: dict[str, Any], *, show: bool
 ) -> tuple[list[MigrationStep], MigrationStatus]:
-    import asyncio
+    from lionstate.migration.until import step_until_done
 
-    from lionstate.migration import StopReason
-
-    caps_met = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
-    steps: list[MigrationStep] = []
-    found: MigrationStatus = await service.status(limit=0)
-    busy = 0
-    with render.progress(found, show=show) as advance:
-        while True:
-            steps.append(await service.step(progression_id=progression, **caps))
-            found = await service.status(limit=0)
-            advance(found)
-            if steps[-1].stop_reason in caps_met or steps[-1].did_work:
-                busy = 0
-                continue
-            busy += 1
-            if steps[-1].stop_reason is not StopReason.BUSY or busy >= _BUSY_STEPS:
-                return steps, found
-            await asyncio.sleep(_BUSY_SECONDS)
+    with render.progress(await service.status(limit=0), show=show) as advance:
+        return await step_until_done(service, caps, advance, progression_id=progression)
 
 
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
@@ -109,26 +103,6 @@ def _exit_code(reason: StopReason, progression: str | None, everything: Migratio
     if reason is StopReason.BLOCKED or (everything is not None and everything.blocked):
         return _BLOCKED
     return _NOT_APPLICABLE if reason is StopReason.HELD else 0
-
-
-@app.command()
-def verify(
-    progression_id: Annotated[str, typer.Argument(help="The progression to compare.")],
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    as_json: Json = False,
-) -> None:
-    """Compare the two representations of a progression; changes nothing in any phase.
-
-    Exits with 6 when they differ and with 7 when there is only one.
-    """
-    from lionstate.migration import VerificationOutcome
-
-    found = run_on_migration((url, daemon, token), lambda service: service.verify(progression_id), reads=True)
-    render.verification(found, as_json=as_json)
-    codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
-    raise typer.Exit(codes.get(found.outcome, 0))
 
 
 @app.command("compat-read")
@@ -201,5 +175,6 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
     tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
 
 
+proof.mount(app)
 operator.mount(app)
 ordering.mount(app)

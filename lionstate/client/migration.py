@@ -19,15 +19,18 @@ from lionstate.migration import (
     MigrationStatus,
     MigrationStep,
     Pause,
+    Plan,
     Preflight,
     ProgressionMigrationService,
+    Rehearsal,
     Representation,
+    ScrubSlice,
     VerificationResult,
 )
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "explain"})
+_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain"})
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 
@@ -80,11 +83,35 @@ class RemoteMigration(RemoteOrders):
         )
         return step
 
-    async def verify(self, progression_id: str) -> VerificationResult:
-        """Compare both representations without changing anything."""
-        params = {"progression_id": progression_id}
+    async def verify(
+        self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
+    ) -> VerificationResult:
+        """Compare both representations without changing anything; see ``ProgressionMigrationService.verify``."""
+        params = {"progression_id": progression_id, "after": after, "max_seconds": max_seconds}
         found: VerificationResult = await self._verb(
             "verify", ProgressionMigrationService.verify, params, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def scrub(
+        self,
+        *,
+        progression_id: str | None = None,
+        max_items: int = 100_000,
+        max_seconds: float = 1.0,
+        may_begin: bool = True,
+        restart: bool = False,
+    ) -> ScrubSlice:
+        """Compare again what was cut over; see ``ProgressionMigrationService.scrub``."""
+        params = {
+            "progression_id": progression_id,
+            "max_items": max_items,
+            "max_seconds": max_seconds,
+            "may_begin": may_begin,
+            "restart": restart,
+        }
+        found: ScrubSlice = await self._verb(
+            "scrub", ProgressionMigrationService.scrub, params, work_seconds=_LONG_SECONDS
         )
         return found
 
@@ -104,6 +131,29 @@ class RemoteMigration(RemoteOrders):
         """What migration will meet in this store."""
         found: Preflight = await self._verb(
             "preflight", ProgressionMigrationService.preflight, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def plan(self, *, limit: int = 20) -> Plan:
+        """What the next steps will do."""
+        found: Plan = await self._verb(
+            "plan", ProgressionMigrationService.plan, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def rehearse(self, *, target: str | None = None) -> Rehearsal:
+        """Have the daemon migrate a copy of its store and say what it took.
+
+        Args:
+            target: PostgreSQL: the URL of an empty database, as the daemon reaches it; SQLite makes a file beside the
+                store and removes it.
+        Raises:
+            InvalidInputError: PostgreSQL without a target, or a target for a file.
+            ConflictError: A rehearsal is running.
+            BackendUnavailableError: There is not enough disk.
+        """
+        found: Rehearsal = await self._verb(
+            "rehearse", RemoteMigration.rehearse, {"target": target}, work_seconds=_LONG_SECONDS
         )
         return found
 

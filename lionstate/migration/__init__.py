@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from lionstate.migration.control import Pause
-from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.explain import Explanation
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
+from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
+from lionstate.migration.progress import Activity, Progress, UnderWay
+from lionstate.migration.rehearsal import Rehearsal
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -16,12 +19,17 @@ from lionstate.migration.report import (
     VerificationOutcome,
     VerificationResult,
 )
+from lionstate.migration.runbook import CODES, RUNBOOK, code_table
+from lionstate.migration.scrub import ScrubSlice
+from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "CODES",
     "MIGRATABLE",
     "RUNBOOK",
+    "Activity",
     "BlockedProgression",
     "Explanation",
     "Foreign",
@@ -29,15 +37,24 @@ __all__ = [
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
+    "Move",
     "Order",
     "OrderKind",
     "Orders",
     "Pause",
+    "Plan",
+    "Planned",
     "Preflight",
+    "Progress",
     "ProgressionMigrationService",
+    "ProofStatus",
     "Ready",
+    "Rehearsal",
     "Representation",
+    "ScrubSlice",
     "StopReason",
+    "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
+    "code_table",
 ]

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
+from lionstate.engine import StoreURL
 from lionstate.progression.parsed import ParsedValues
 
 __all__ = ["MigrationStore", "bound"]
@@ -31,11 +32,13 @@ class MigrationStore(Protocol):
     """Reads in snapshots, writes through the queue as maintenance, and what is known in memory.
 
     Attributes:
+        url: Where the store is.
         dialect: The database's side of the seam.
         parsed: Counts the appends that met a JSON authority.
         explicit_transactions: How many transactions that may hold any SQL were begun so far.
     """
 
+    url: StoreURL
     dialect: Dialect
     parsed: ParsedValues
 

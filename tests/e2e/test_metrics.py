@@ -64,16 +64,16 @@ DOCUMENTED: dict[str, set[str]] = {
     "delivery_seconds": set(),
     "deliveries_running": set(),
     "followers": set(),
+    "scrub_items_total": {"outcome"},
+    "scrub_coverage_ratio": set(),
+    "scrub_last_pass_timestamp_seconds": set(),
 }
-# The throttle and the scrubber come with their own work.
+# The throttle comes with its own work.
 LATER = {
     "migration_starved",
     "migration_throttle_value",
     "migration_throttle_limit",
     "migration_throttled_seconds_total",
-    "scrub_items_total",
-    "scrub_coverage_ratio",
-    "scrub_last_pass_timestamp_seconds",
 }
 
 

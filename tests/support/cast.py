@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, delete, insert, text
 
 from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
@@ -35,9 +35,10 @@ from lionstate.progression.reads import get_progression
 from lionstate.progression.replace import set_progression
 from lionstate.progression.storage_state import StorageState, get_state, insert_state
 from lionstate.schema.conversation import progressions
+from lionstate.schema.own import migration_control
 from tests.support.interleaving import Actor, Explored, Side, explore
 
-__all__ = ["PHASES", "explore_on", "groups_of"]
+__all__ = ["FOREIGN_APPEND", "PHASES", "explore_on", "groups_of"]
 
 OLD = ["a", "b", "c"]
 NEW = ["n1", "a", "n2"]
@@ -45,7 +46,7 @@ PHASES = ("json", "dual", "copied", "items")
 """No state row; dual with one id of three copied; dual with all copied; cut over with an empty tail."""
 
 Ids = list[str] | None
-_W3 = {
+FOREIGN_APPEND = {
     "sqlite": "UPDATE progressions SET collection = json_insert(collection, '$[#]', :mid) WHERE id = :pid"
     " AND NOT EXISTS (SELECT 1 FROM json_each(collection) WHERE value = :mid)",
     "postgresql": "UPDATE progressions SET collection = (collection::jsonb || to_jsonb(CAST(:mid AS text)))::text"
@@ -100,7 +101,7 @@ async def _read(actor: Actor) -> Any:
 
 async def _foreign_append(actor: Actor) -> None:
     def script(conn: Connection) -> None:
-        conn.execute(text(_W3[conn.dialect.name]), {"mid": "f", "pid": actor.progression_id})
+        conn.execute(text(FOREIGN_APPEND[conn.dialect.name]), {"mid": "f", "pid": actor.progression_id})
 
     await actor.write(script)
 
@@ -232,6 +233,8 @@ _numbers = itertools.count(1)
 
 
 def _put(conn: Connection, progression_id: str, phase: str) -> None:
+    # What is noted once a minute would make the first run another one than the next.
+    conn.execute(delete(migration_control).where(migration_control.c.key == "foreign.sighted"))
     value = prepare(OLD)
     conn.execute(insert(progressions).values(id=progression_id, created_at=1.0, collection=value.text))
     if phase == "json":

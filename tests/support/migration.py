@@ -112,6 +112,7 @@ class Staged:
 
     def __init__(self, backend: Backend) -> None:
         self.store = backend.direct.store
+        self.url = self.store.url
         self.dialect = self.store.dialect
         self.parsed = self.store.parsed
         self.before: Callable[[str], Awaitable[None]] | None = None
