@@ -97,7 +97,7 @@ class _Form(Generic[S]):
 
     def __init__(self, of: Callable[[Sequence[Any]], S], names: tuple[str, ...]) -> None:
         # Makes a state of one row of ``states_query``.
-        self.of = of
+        self.of: Callable[[Sequence[Any]], S] = of
         columns = [table.c[name] for name in names]
         self._states = select(*columns)
         joined = progressions.outerjoin(table, table.c.progression_id == progressions.c.id)
