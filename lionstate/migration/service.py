@@ -22,6 +22,7 @@ from lionstate.errors import (
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls
+from lionstate.migration.fence import FenceVerbs
 from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
@@ -52,7 +53,7 @@ _Walk: TypeAlias = Callable[[Worker, Run], Awaitable[StopReason]]
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs, OrderVerbs, SwitchVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs, SwitchVerbs, FenceVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
