@@ -69,6 +69,7 @@ class Store:
         self.parsed = ParsedValues(observer=observer)
         self._parts = Parts(url, settings, observer)
         self.connections = self._parts.connections
+        self.load = self._parts.load
         self._tickets = TicketMaker(self.parsed)
         self._queue: WriteQueue | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -125,7 +126,7 @@ class Store:
         if isinstance(writer, SqliteWriter):
             writer.use_batch_log(BatchRow(self.dialect))
         limits = dataclasses.replace(limits, busy_wait_seconds=self.settings.busy_timeout_ms / 1000)
-        self._queue = WriteQueue(writer, limits, self.observer, self.parsed)
+        self._queue = self.load.queue = WriteQueue(writer, limits, self.observer, self.parsed)
         self._ticker = asyncio.get_running_loop().create_task(self._tick(writer))
 
     async def _tick(self, writer: SqliteWriter | PostgresqlWriter) -> None:
@@ -159,7 +160,7 @@ class Store:
             if self._queue is not None:
                 refused = await self._queue.drain(drain_seconds)
         finally:
-            self._queue = None
+            self._queue = self.load.queue = None
             if self._ticker is not None:
                 self._ticker.cancel()
             await self._parts.close()

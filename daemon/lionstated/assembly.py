@@ -77,7 +77,11 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
 
-    service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
+    service = ProgressionMigrationService(
+        store,
+        accept_foreign_writers=settings.maintenance.accept_foreign_writers,
+        defaults=settings.maintenance.knobs,
+    )
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)
@@ -151,10 +155,12 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "blocked": service.blocked,
         "preflight": service.preflight,
         "explain": service.explain,
+        "knobs": service.knobs,
     }
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
         "resume": service.resume,
+        "set-knob": service.set_knob,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
         "release": service.release,

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import anyio
 
-from lionstate.migration import MigrationStep, ProgressionMigrationService
+from lionstate.migration import MigrationStep, ProgressionMigrationService, ThrottleStatus
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
@@ -37,11 +37,14 @@ class MaintenanceTimer:
         self._settings = settings
         self._metrics = metrics
         self._gauges_due = 0.0
+        self._throttled_by: list[str] = []
+        self._starved = False
         self._log = logs.get_logger()
 
     def reload(self, settings: Maintenance) -> None:
         """Take new settings; they hold from the next tick on."""
         self._settings = settings
+        self._service.defaults = settings.knobs
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
         """Tick until ``finish`` is set; a tick that fails is raised to be retried by the caller."""
@@ -106,13 +109,26 @@ class MaintenanceTimer:
             cutover_lock_seconds=round(step.cutover_lock_seconds, 6),
         )
 
+    def _tell_throttle(self, throttle: ThrottleStatus) -> None:
+        """Log what changed: the signals that migration waits for, and whether it starves."""
+        signals = sorted(one.signal for one in throttle.tripped)
+        if signals != self._throttled_by:
+            self._log.info("migration_throttled" if signals else "migration_goes_on", signals=signals)
+            self._throttled_by = signals
+        if throttle.starved and not self._starved:
+            self._log.warning("migration_starved", signals=signals, waited_seconds=throttle.waited_seconds)
+        self._starved = throttle.starved
+
     async def _refresh_gauges(self) -> None:
         status = await self._service.status(limit=0)
         self._metrics.migration_status(status)
         enabled = self._is_enabled(status.maintenance_enabled)
         reasons = [] if enabled else ["disabled"]
         if status.pause is not None:
-            reasons.append("operator")
+            reasons.append(status.pause.code)
+        if status.throttle.throttled:
+            reasons.append("pressure")
+        self._tell_throttle(status.throttle)
         self._metrics.set_paused(reasons)
         self._metrics.owner.set(enabled)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import operator, render, tables
+from lionstate.cli import knobs, operator, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on_migration
 from lionstate.errors import InvalidInputError
 
@@ -56,8 +56,8 @@ def step(
 ) -> None:
     """Do a bounded piece of migration: admit, copy, prove, cut over.
 
-    Exits with 5 when the store is paused or stays locked. With --until-done or --progression also with 7 when
-    something is held back, and with 8 when something is blocked.
+    Exits with 5 when the store is paused, stays locked, or is under load (--until-done waits for that to end). With
+    --until-done or --progression also with 7 when something is held back, and with 8 when something is blocked.
     """
     caps = {"max_items": max_items, "max_bytes": max_bytes, "max_seconds": max_seconds}
 
@@ -93,6 +93,10 @@ async def _until_done(
             if steps[-1].stop_reason in caps_met or steps[-1].did_work:
                 busy = 0
                 continue
+            if steps[-1].stop_reason is StopReason.THROTTLED:
+                # Waiting for the store is no failure, however long it takes; the bar names the signals.
+                await asyncio.sleep(_BUSY_SECONDS)
+                continue
             busy += 1
             if steps[-1].stop_reason is not StopReason.BUSY or busy >= _BUSY_STEPS:
                 return steps, found
@@ -102,7 +106,7 @@ async def _until_done(
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
     from lionstate.migration import StopReason
 
-    if reason in (StopReason.BUSY, StopReason.PAUSED):
+    if reason in (StopReason.BUSY, StopReason.PAUSED, StopReason.THROTTLED):
         return _BUSY
     if progression is None and everything is None:
         return 0
@@ -202,3 +206,4 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
 
 
 operator.mount(app)
+app.add_typer(knobs.app, name="knobs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.report import (
@@ -12,19 +13,24 @@ from lionstate.migration.report import (
     MigrationStatus,
     MigrationStep,
     StopReason,
+    ThrottleStatus,
     VerificationOutcome,
     VerificationResult,
 )
 from lionstate.migration.service import ProgressionMigrationService
+from lionstate.migration.throttle import SignalStatus
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "KNOBS",
     "MIGRATABLE",
     "RUNBOOK",
     "BlockedProgression",
     "Explanation",
     "Foreign",
     "HotProgression",
+    "KnobSetting",
+    "Knobs",
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
@@ -32,7 +38,9 @@ __all__ = [
     "Preflight",
     "ProgressionMigrationService",
     "Representation",
+    "SignalStatus",
     "StopReason",
+    "ThrottleStatus",
     "VerificationOutcome",
     "VerificationResult",
 ]

@@ -9,9 +9,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, delete, select
 
 from lionstate.audit import record_event
+from lionstate.codes import PauseCode
 from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
-from lionstate.migration.budget import VERIFY_SECONDS
+from lionstate.migration.knob_values import read_knobs
+from lionstate.migration.knobs import Knobs, with_values
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import lock_many, update_state
@@ -19,10 +21,10 @@ from lionstate.schema.own import migration_control as table
 
 __all__ = [
     "ACCEPT_FOREIGN_KEY",
+    "AUTOMATIC_ACTOR",
     "FENCE_INSTALLED_KEY",
     "MAINTENANCE_ENABLED_KEY",
     "PAUSE_KEY",
-    "VERIFY_SECONDS_KEY",
     "Controls",
     "Pause",
     "clear_value",
@@ -36,11 +38,12 @@ __all__ = [
     "set_value",
 ]
 
+# Who pauses when no person does.
+AUTOMATIC_ACTOR: Final = "lionstated"
 PAUSE_KEY: Final = "pause"
 ACCEPT_FOREIGN_KEY: Final = "accept_foreign_writers"
 FENCE_INSTALLED_KEY: Final = "fence.installed"
 MAINTENANCE_ENABLED_KEY: Final = "maintenance.enabled"
-VERIFY_SECONDS_KEY: Final = "verify.budget_seconds"
 
 _ROW = Statement(
     select(table.c.value, table.c.actor, table.c.reason, table.c.updated_at, table.c.expires_at).where(
@@ -51,12 +54,13 @@ _ROW = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``."""
+    """Who paused migration, why, when (epoch seconds), until when (None is until ``resume``), and by what code."""
 
     actor: str
     reason: str | None
     since: float
     expires_at: float | None
+    code: str = PauseCode.OPERATOR.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class Controls:
 
     pause: Pause | None
     accept_foreign_writers: bool
-    verify_seconds: float
+    knobs: Knobs
 
 
 def get_pause(conn: Connection, /, now: float) -> Pause | None:
@@ -73,10 +77,12 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
     rows = _ROW.rows(conn, {"key": PAUSE_KEY})
     if not rows:
         return None
-    _, actor, reason, since, expires_at = rows[0]
+    value, actor, reason, since, expires_at = rows[0]
     if expires_at is not None and expires_at <= now:
         return None
-    return Pause(actor, reason, since, expires_at)
+    stored: Any = json.loads(value)
+    code = stored.get("code") if isinstance(stored, dict) else None
+    return Pause(actor, reason, since, expires_at, code or PauseCode.OPERATOR.value)
 
 
 def get_maintenance_enabled(conn: Connection, /) -> bool | None:
@@ -84,16 +90,14 @@ def get_maintenance_enabled(conn: Connection, /) -> bool | None:
     return switch_is_on(conn, MAINTENANCE_ENABLED_KEY) if _ROW.rows(conn, {"key": MAINTENANCE_ENABLED_KEY}) else None
 
 
-def load(conn: Connection, /, now: float) -> Controls:
-    """Read every control that a step obeys. Cost: three primary-key seeks."""
-    rows = _ROW.rows(conn, {"key": VERIFY_SECONDS_KEY})
-    stored: Any = json.loads(rows[0][0]) if rows else None
-    is_number = isinstance(stored, (int, float)) and not isinstance(stored, bool) and stored > 0
-    return Controls(
-        get_pause(conn, now),
-        switch_is_on(conn, ACCEPT_FOREIGN_KEY),
-        float(stored) if is_number else VERIFY_SECONDS,
-    )
+def load(conn: Connection, /, now: float, defaults: Knobs) -> Controls:
+    """Read every control that a step obeys. Cost: three seeks and the rows of the knobs that are set.
+
+    Args:
+        defaults: Of the knobs that nobody has set.
+    """
+    values = {name: stored.value for name, stored in read_knobs(conn, now).items()}
+    return Controls(get_pause(conn, now), switch_is_on(conn, ACCEPT_FOREIGN_KEY), with_values(defaults, values))
 
 
 def set_value(
@@ -135,12 +139,22 @@ def clear_value(conn: Connection, /, key: str, *, action: str, actor: str, reaso
     return found
 
 
-def pause(conn: Connection, /, *, actor: str, reason: str | None, now: float, expires_at: float | None = None) -> None:
+def pause(
+    conn: Connection,
+    /,
+    *,
+    actor: str,
+    reason: str | None,
+    now: float,
+    expires_at: float | None = None,
+    code: PauseCode = PauseCode.OPERATOR,
+) -> None:
     """Stop migration after the running chunk; replaces the pause that is there.
 
     Contract: design decision 26.
     """
-    set_value(conn, PAUSE_KEY, {"enabled": True}, actor=actor, reason=reason, now=now, expires_at=expires_at)
+    value = {"enabled": True, "code": code.value}
+    set_value(conn, PAUSE_KEY, value, actor=actor, reason=reason, now=now, expires_at=expires_at)
 
 
 def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -> bool:

@@ -11,7 +11,7 @@ from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.admission import Finding, admit
 from lionstate.migration.backfill import copy_chunk, remove_shadow_chunk
-from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, cut_chunk
+from lionstate.migration.budget import CHUNK_BYTES, cut_chunk
 from lionstate.migration.cutover import Mark
 from lionstate.migration.port import bound
 from lionstate.migration.report import Stage, StageOutcome, StopReason
@@ -32,7 +32,13 @@ class Copying(Stages):
 
     async def _before_admission(self, progression_id: str, state: StorageState | None) -> Turn | StopReason:
         if state is not None and state.shadow_rows:
-            script = bound(remove_shadow_chunk, progression_id, generation=state.generation, now=time.time())
+            script = bound(
+                remove_shadow_chunk,
+                progression_id,
+                generation=state.generation,
+                limit=self._removal(),
+                now=time.time(),
+            )
             return await self._remove(progression_id, script)
         if state is not None and state.held_reason is not None:
             return self._held(HeldReason(state.held_reason))
@@ -46,9 +52,14 @@ class Copying(Stages):
             self.tally.text_retries += 1
         return self._left()
 
+    def _removal(self) -> int:
+        """Rows of the next removal."""
+        return self._governor.items(self._governor.removals, self._controls.knobs)
+
     async def _remove(self, progression_id: str, script: Callable[[Connection], Stage]) -> Turn | StopReason:
         stage: Stage = await self.stage("remove", progression_id, script)
         self.tally.removed_items += stage.count
+        self._governor.learn(self._governor.removals, stage.count, self._controls.knobs)
         if stage.outcome is StageOutcome.REFERENCED:
             return Turn.LEAVE
         return self._common(stage, progression_id) or Turn.AGAIN
@@ -78,8 +89,9 @@ class Copying(Stages):
         assert state.source_count is not None
         cursor = state.backfill_next
         while cursor < state.source_count:
-            if self.over_time:
-                return StopReason.CAP_SECONDS
+            stop = await self.must_stop()
+            if stop is not None:
+                return stop
             chunk, size, stop = self._next_chunk(ids, cursor, state.source_count)
             if stop is not None:
                 return stop
@@ -114,7 +126,7 @@ class Copying(Stages):
             ids,
             cursor,
             stop,
-            max_items=min(CHUNK_ITEMS, items),
+            max_items=min(self._governor.items(self._governor.chunks, self._controls.knobs), items),
             max_bytes=min(CHUNK_BYTES, size),
             at_least_one=self.tally.items == 0 or size >= CHUNK_BYTES,
         )
@@ -125,6 +137,7 @@ class Copying(Stages):
         self.tally.items += stage.count
         self.tally.size_bytes += stage.size_bytes
         self.tally.chunk_seconds += seconds
+        self._governor.learn(self._governor.chunks, stage.count, self._controls.knobs)
         self._memory.note_mark(progression_id, Mark(stage.mark, stage.transactions))
 
     async def _parse(self, progression_id: str, generation: int) -> Sequence[str] | Turn | StopReason:

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
+from lionstate.engine.load import Load
 from lionstate.progression.parsed import ParsedValues
 
 __all__ = ["MigrationStore", "bound"]
@@ -33,11 +34,13 @@ class MigrationStore(Protocol):
     Attributes:
         dialect: The database's side of the seam.
         parsed: Counts the appends that met a JSON authority.
+        load: What the store's writer feels; holds of maintenance among it.
         explicit_transactions: How many transactions that may hold any SQL were begun so far.
     """
 
     dialect: Dialect
     parsed: ParsedValues
+    load: Load
 
     @property
     def explicit_transactions(self) -> int: ...

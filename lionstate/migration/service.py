@@ -14,7 +14,6 @@ from lionstate.errors import (
     BackendBusyError,
     DeadlineExceededError,
     HeldReason,
-    InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
     OverloadedError,
@@ -22,6 +21,9 @@ from lionstate.errors import (
 from lionstate.migration import candidates, control, cutover
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls, Pause
+from lionstate.migration.governor import Governor
+from lionstate.migration.knob_verbs import KnobVerbs
+from lionstate.migration.knobs import Knobs
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.port import MigrationStore, bound
@@ -45,7 +47,7 @@ _SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs):
+class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -53,7 +55,12 @@ class ProgressionMigrationService(OperatorVerbs):
     """
 
     def __init__(
-        self, store: MigrationStore, *, actor: str = DEFAULT_ACTOR, accept_foreign_writers: bool = False
+        self,
+        store: MigrationStore,
+        *,
+        actor: str = DEFAULT_ACTOR,
+        accept_foreign_writers: bool = False,
+        defaults: Knobs | None = None,
     ) -> None:
         """Make a service on an open store.
 
@@ -61,11 +68,14 @@ class ProgressionMigrationService(OperatorVerbs):
             actor: Named in the audit rows.
             accept_foreign_writers: Cut over although another program seems to write this store; its appends are
                 refused by the fence from then on.
+            defaults: Of the knobs that nobody has set in the store; None takes the built-in ones.
         """
         self._store = store
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
+        self._governor = Governor(store)
+        self.defaults = defaults or Knobs()
         self._sizes_after: str | None = ""
 
     async def step(
@@ -79,7 +89,7 @@ class ProgressionMigrationService(OperatorVerbs):
         """Do a bounded piece of migration: admit, copy, prove, cut over, remove.
 
         What is begun is finished first, then the smallest JSON values are taken. One transaction copies at most
-        500 elements and 4 MiB whatever the caps.
+        500 elements and 4 MiB whatever the caps, and fewer when it holds the lock for longer than the knobs say.
 
         Args:
             progression_id: Work on this one only.
@@ -87,13 +97,13 @@ class ProgressionMigrationService(OperatorVerbs):
             max_bytes: UTF-8 bytes of ids to copy; one id larger than that is copied alone.
             max_seconds: Looked at between transactions and between pages of a proof.
         Returns:
-            What was done and why it ended; a store that stays locked ends it as ``busy``. Steps of one service take
-            turns.
+            What was done and why it ended; a store that stays locked ends it as ``busy``, one under load as
+            ``throttled``, and more errors than the budget allows pause the lane. Steps of one service take turns.
         Raises:
             InvalidInputError: A cap is not above zero.
             NotFoundError: There is no such progression.
 
-        Contract: ADR-0117 D3, D5; design decision 36.
+        Contract: ADR-0117 D3, D5; design decisions 24, 25, 36.
         """
         caps = check_caps(max_items, max_bytes, max_seconds)
         async with self._memory.stepping:
@@ -101,13 +111,23 @@ class ProgressionMigrationService(OperatorVerbs):
 
     async def _step(self, progression_id: str | None, caps: Caps) -> MigrationStep:
         now = time.time()
-        controls: Controls = await self._store.read(bound(control.load, now))
+        controls: Controls = await self._store.read(bound(control.load, now, self.defaults))
         controls = replace(controls, accept_foreign_writers=self._accept or controls.accept_foreign_writers)
         run = _Run(self, controls)
-        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, waits=run.waits)
+        worker = Worker(
+            self._store,
+            self._memory,
+            caps,
+            controls,
+            actor=self._actor,
+            waits=run.waits,
+            governor=self._governor,
+        )
         try:
             if controls.pause is not None:
                 reason = StopReason.PAUSED
+            elif await self._governor.hindered(controls.knobs):
+                reason = StopReason.THROTTLED
             elif progression_id is not None:
                 reason = await self._step_one(worker, progression_id)
             else:
@@ -115,7 +135,10 @@ class ProgressionMigrationService(OperatorVerbs):
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
-        return worker.tally.step(reason, worker.seconds)
+        except Exception as error:
+            self._governor.note_failure(error)
+            raise
+        return await self._governor.settle(worker.tally.step(reason, worker.seconds), controls.knobs)
 
     async def _step_one(self, worker: Worker, progression_id: str) -> StopReason:
         while True:
@@ -199,11 +222,15 @@ class ProgressionMigrationService(OperatorVerbs):
 
         Contract: ADR-0117 D5.
         """
-        seen = dict(self._store.parsed.append_counts)
-        found: MigrationStatus = await self._store.read(
-            bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
-        )
-        return found
+        seen, now = dict(self._store.parsed.append_counts), time.time()
+        limit = checked_limit(limit, 0)
+
+        def script(conn: Connection) -> tuple[MigrationStatus, Controls]:
+            return read_status(conn, limit=limit, seen=seen, now=now), control.load(conn, now, self.defaults)
+
+        found: MigrationStatus
+        found, controls = await self._store.read(script)
+        return replace(found, throttle=await self._governor.report(controls.knobs))
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
@@ -265,16 +292,6 @@ class ProgressionMigrationService(OperatorVerbs):
     async def set_accept_foreign_writers(self, enabled: bool, *, reason: str | None = None) -> None:
         """Say whether cutovers go on although another program seems to write this store; persisted."""
         await self._set(control.ACCEPT_FOREIGN_KEY, {"enabled": enabled}, reason)
-
-    async def set_verify_budget(self, seconds: float, *, reason: str | None = None) -> None:
-        """Set how long a cutover may hold the lock for each 100,000 ids; persisted.
-
-        Raises:
-            InvalidInputError: Not above zero.
-        """
-        if not seconds > 0:
-            raise InvalidInputError("the budget must be above 0 seconds")
-        await self._set(control.VERIFY_SECONDS_KEY, seconds, reason)
 
     async def _set(self, key: str, value: object, reason: str | None) -> None:
         script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())

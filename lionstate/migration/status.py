@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, or_, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
-from lionstate.migration.control import get_maintenance_enabled, load
+from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
@@ -66,7 +66,6 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
     measured, measured_at = conn.execute(
         select(func.count(), func.min(progression_sizes.c.measured_at)).select_from(progression_sizes)
     ).one()
-    controls = load(conn, now)
     sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
     written = dialect_of(conn).written_by_others(conn, _NAMED)
     return MigrationStatus(
@@ -77,8 +76,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         blocked=dict(blocked),
         held=dict(held),
         hottest=_hottest(conn, limit, seen),
-        pause=controls.pause,
-        accept_foreign_writers=controls.accept_foreign_writers,
+        pause=get_pause(conn, now),
+        accept_foreign_writers=switch_is_on(conn, ACCEPT_FOREIGN_KEY),
         foreign_sessions=len(sessions),
         foreign_progressions=len(written),
         foreign_sighted_at=now if written else sighted_at(conn, now),

@@ -43,8 +43,9 @@ class Worker(Copying):
 
     async def advance(self, progression_id: str) -> Turn | StopReason:
         """Do the next stage of one progression, several chunks of it when it is being copied."""
-        if self.over_time:
-            return StopReason.CAP_SECONDS
+        stop = await self.must_stop()
+        if stop is not None:
+            return stop
         exists, state = await self._store.read(bound(_look, progression_id))
         self.last = None
         if not exists:
@@ -59,7 +60,9 @@ class Worker(Copying):
                 return await self._copy(state)
             return await self._finish(state)
         if state.is_tombstone:
-            return await self._remove(progression_id, bound(remove_deleted_chunk, progression_id, now=time.time()))
+            return await self._remove(
+                progression_id, bound(remove_deleted_chunk, progression_id, limit=self._removal(), now=time.time())
+            )
         self._memory.forget(progression_id)
         self.last = StopReason.DONE if state.phase is Phase.ITEMS else StopReason.BLOCKED
         return Turn.LEAVE
@@ -106,7 +109,7 @@ class Worker(Copying):
     async def _conclude(self, state: StorageState, proof: Proof) -> Stage:
         if proof.code is not None:
             return await self._block(proof.finding(proof.code))
-        allowed = allowed_seconds(proof.count, self._controls.verify_seconds)
+        allowed = allowed_seconds(proof.count, self._controls.knobs.verify_budget_seconds)
         estimate = await self._estimate(proof, allowed)
         stage = await self._cut_over(proof, estimate <= allowed)
         if stage.outcome is StageOutcome.HELD and stage.held is HeldReason.FENCE_MISSING:
