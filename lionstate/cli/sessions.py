@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -61,9 +61,13 @@ async def _together(*work: Awaitable[R]) -> list[R]:
 
 async def _with_counts(state: Any, session: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: session.get(name) for name in _COLUMNS}
-    told["branches"] = len(await state.list_branches(session["id"]))
+    told["branches"] = len(await _branches(state, session["id"]))
     told["messages"] = await _count(state, session["progression_id"])
     return told
+
+
+async def _branches(state: Any, session_id: str) -> list[dict[str, Any]]:
+    return [row async for row in _paged(state.list_branches, session_id)]
 
 
 async def _count(state: Any, progression_id: str) -> int | None:
@@ -89,7 +93,7 @@ def show_session(
         session = await state.get_session(session_id)
         if session is None:
             raise NotFoundError("there is no such session")
-        branches = await state.list_branches(session_id)
+        branches = await _branches(state, session_id)
         history = await state.list_status_transitions("session", session_id, limit=20)
         return {
             "session": session,
@@ -153,7 +157,7 @@ def sweep(
     before = time.time() - stale_hours * 3600
 
     async def work(state: Any) -> tuple[int, list[dict[str, Any]]]:
-        running = [row async for row in _running(state)]
+        running = [row async for row in _paged(state.list_sessions, status="running")]
         stale = [row for row in running if _last_activity(row) < before]
         if dry_run:
             return len(running), stale
@@ -175,10 +179,11 @@ def sweep(
     tables.note(f"running {running}, {len(ids)} {verb} {new_status} (idle for more than {stale_hours:g} h)")
 
 
-async def _running(state: Any) -> AsyncIterator[dict[str, Any]]:
+async def _paged(read: Callable[..., Any], *args: Any, **filters: Any) -> AsyncIterator[dict[str, Any]]:
+    """The rows of every page of a list."""
     offset = 0
     while True:
-        rows = await state.list_sessions(status="running", limit=_PAGE, offset=offset)
+        rows = await read(*args, **filters, limit=_PAGE, offset=offset)
         for row in rows:
             yield row
         if len(rows) < _PAGE:

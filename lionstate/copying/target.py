@@ -235,5 +235,5 @@ def _finish(conn: Connection, /, meta: Mapping[str, str], before: Progress, afte
     while schema_dialect(conn).message_type_ids_behind(conn):
         schema_dialect(conn).advance_message_type_ids(conn)
     conn.execute(delete(schema_meta))
-    rows = {OWN_VERSION_KEY: str(OWN_SCHEMA_VERSION), **meta}
+    rows = {**meta, OWN_VERSION_KEY: str(OWN_SCHEMA_VERSION)}
     conn.execute(insert(schema_meta), [{"key": key, "value": value} for key, value in rows.items()])

@@ -91,12 +91,21 @@ class ControlFacade(Runner):
         """
         return await self._run(controls.get_session_control, control_id)
 
-    async def list_pending_session_controls(self, session_id: str, *, limit: int = 1000) -> list[dict[str, Any]]:
-        """Read the controls of a session that are not settled, oldest first, claimed ones too; 1 to 1,000 of them.
+    async def list_pending_session_controls(
+        self, session_id: str, *, limit: int = 1000, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Read one page of the controls of a session that are not settled, oldest first, claimed ones too.
+
+        Args:
+            session_id: The session; a missing one has none.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over; those that are settled meanwhile no longer count.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D1; reference §2.5.
         """
-        return await self._run(controls.list_pending_session_controls, session_id, limit=limit)
+        return await self._run(controls.list_pending_session_controls, session_id, limit=limit, offset=offset)
 
     async def mark_session_control_applying(self, control_id: str, *, owner: str | None = None) -> str | None:
         """Claim a control.
@@ -165,15 +174,24 @@ class ControlFacade(Runner):
         """
         return await self._run(run_tags.delete_run_tag, session_id, tag)
 
-    async def list_run_tags(self, session_id: str, *, limit: int = 1000) -> list[str]:
-        """Read the tags of a session in the order of their text, 1 to 1,000 of them; [] for a missing session.
+    async def list_run_tags(self, session_id: str, *, limit: int = 1000, offset: int = 0) -> list[str]:
+        """Read one page of the tags of a session; [] for a missing session.
+
+        Args:
+            session_id: The session.
+            limit: Tags, 1 to 1,000.
+            offset: Tags to pass over, in the order of the database's collation.
+        Returns:
+            The tags in the order of their text.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D1; reference §2.5.
         """
-        return await self._run(run_tags.list_run_tags, session_id, limit=limit)
+        return await self._run(run_tags.list_run_tags, session_id, limit=limit, offset=offset)
 
     async def count_run_tags(self, *, limit: int = 100, offset: int = 0) -> list[dict[str, Any]]:
-        """Read a page of tags with their ``session_count``, most used first.
+        """Read a page of tags with their ``session_count``, most used first, 1 to 1,000 rows.
 
         Contract: ADR-0055 D1.
         """

@@ -166,12 +166,19 @@ class SessionFacade(Runner):
         """
         return await self._run(sessions.get_session_by_cc_id, cc_session_id)
 
-    async def get_sessions_for_run(self, run_id: str) -> list[dict[str, Any]]:
-        """Read the sessions of a run, ordered by ``created_at`` and ``id``; [] if there are none.
+    async def get_sessions_for_run(self, run_id: str, *, limit: int = 1000, offset: int = 0) -> list[dict[str, Any]]:
+        """Read one page of the sessions of a run, ordered by ``created_at`` and ``id``; [] if there are none.
+
+        Args:
+            run_id: The run.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D1.
         """
-        return await self._run(sessions.get_sessions_for_run, run_id)
+        return await self._run(sessions.get_sessions_for_run, run_id, limit=limit, offset=offset)
 
     async def list_sessions(
         self, *, status: str | None = None, limit: int = 100, offset: int = 0
@@ -319,12 +326,19 @@ class BranchFacade(Runner):
         """
         return await self._run(branches.get_branch, branch_id)
 
-    async def list_branches(self, session_id: str) -> list[dict[str, Any]]:
-        """Read the branches of a session, ordered by ``created_at``; [] if there are none.
+    async def list_branches(self, session_id: str, *, limit: int = 1000, offset: int = 0) -> list[dict[str, Any]]:
+        """Read one page of the branches of a session, ordered by ``created_at`` and ``id``; [] if there are none.
+
+        Args:
+            session_id: The session.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D1.
         """
-        return await self._run(branches.list_branches, session_id)
+        return await self._run(branches.list_branches, session_id, limit=limit, offset=offset)
 
     async def update_branch(self, branch_id: str, **fields: Any) -> None:
         """Write columns of a branch.
@@ -342,7 +356,9 @@ class BranchFacade(Runner):
         await self._run(branches.update_branch, branch_id, **fields)
 
     async def get_branch_messages(self, branch_id: str) -> list[dict[str, Any]]:
-        """Read the messages of a branch in the order of its progression.
+        """Read all messages of a branch in the order of its progression.
+
+        A page of a long one is ``list_progression_items`` of its ``progression_id``, then ``get_messages``.
 
         Returns:
             Rows as ``get_message`` gives them, one per position; ids without a row are left out; [] for a missing

@@ -49,23 +49,37 @@ class DefinitionFacade(Runner):
         """
         return await self._run(definitions.get_definition, kind, name, version=version)
 
-    async def list_definition_versions(self, kind: str, name: str) -> list[dict[str, Any]]:
-        """Read the versions of a definition, newest first.
+    async def list_definition_versions(
+        self, kind: str, name: str, *, limit: int = 1000, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Read one page of the versions of a definition, newest first; [] if it is missing.
 
+        Args:
+            kind: Not checked, as in ``get_definition``.
+            name: The definition.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
         Returns:
             ``id``, ``kind``, ``name``, ``version``, ``created_at`` and ``message`` of each; not ``path`` and
             ``content``.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D2.
         """
-        return await self._run(definitions.list_definition_versions, kind, name)
+        return await self._run(definitions.list_definition_versions, kind, name, limit=limit, offset=offset)
 
-    async def list_latest_definition_versions(self) -> list[dict[str, Any]]:
-        """Read what definitions there are.
+    async def list_latest_definition_versions(self, *, limit: int = 1000, offset: int = 0) -> list[dict[str, Any]]:
+        """Read one page of what definitions there are.
 
+        Args:
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
         Returns:
             ``kind``, ``name``, the highest ``version`` and the latest ``created_at`` of each, by kind and name.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D2.
         """
-        return await self._run(definitions.list_latest_definition_versions)
+        return await self._run(definitions.list_latest_definition_versions, limit=limit, offset=offset)

@@ -79,7 +79,7 @@ class DispatchFacade(Runner):
         Returns:
             The ids in the order of the seats.
 
-        Cost: two statements for each seat. Contract: reference §2.7.
+        Cost: two statements for each seat. Contract: ADR-0055 D1; reference §2.7.
         """
         return await self._run(
             dispatches.enqueue_revival_heartbeat,

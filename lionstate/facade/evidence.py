@@ -62,19 +62,37 @@ class EvidenceFacade(Runner):
         """
         return await self._run(evidence.get_artifact, artifact_id)
 
-    async def list_artifacts_for_invocation(self, invocation_id: str) -> list[dict[str, Any]]:
-        """Read the artifacts of an invocation, ordered by ``created_at``; [] if there are none.
+    async def list_artifacts_for_invocation(
+        self, invocation_id: str, *, limit: int = 1000, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Read one page of the artifacts of an invocation, ordered by ``created_at`` and ``id``; [] if there are none.
+
+        Args:
+            invocation_id: The invocation.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D4.
         """
-        return await self._run(evidence.list_artifacts_for_invocation, invocation_id)
+        return await self._run(evidence.list_artifacts_for_invocation, invocation_id, limit=limit, offset=offset)
 
-    async def list_artifacts_for_session(self, session_id: str) -> list[dict[str, Any]]:
-        """Read the artifacts of a session, ordered by ``created_at``; [] if there are none.
+    async def list_artifacts_for_session(
+        self, session_id: str, *, limit: int = 1000, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Read one page of the artifacts of a session, ordered by ``created_at`` and ``id``; [] if there are none.
+
+        Args:
+            session_id: The session.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Contract: ADR-0055 D4.
         """
-        return await self._run(evidence.list_artifacts_for_session, session_id)
+        return await self._run(evidence.list_artifacts_for_session, session_id, limit=limit, offset=offset)
 
     async def insert_admin_event(
         self, *, action: str, details: Mapping[str, Any], target_id: str | None = None, actor: str = "admin"
@@ -93,18 +111,21 @@ class EvidenceFacade(Runner):
         )
 
     async def list_admin_events(
-        self, *, action: str | None = None, target_id: str | None = None, limit: int = 100
+        self, *, action: str | None = None, target_id: str | None = None, limit: int = 100, offset: int = 0
     ) -> list[dict[str, Any]]:
-        """Read events of the audit trail, newest first, ``details`` decoded.
+        """Read one page of events of the audit trail, newest first, ``details`` decoded.
 
         Args:
             action: Only this action.
             target_id: Only events of this target, and those whose details hold the id as a JSON text.
             limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
         Raises:
-            InvalidInputError: ``limit`` is out of range.
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
 
         Cost: with a ``target_id`` the whole table.
         Contract: ADR-0055 D1.
         """
-        return await self._run(evidence.list_admin_events, action=action, target_id=target_id, limit=limit)
+        return await self._run(
+            evidence.list_admin_events, action=action, target_id=target_id, limit=limit, offset=offset
+        )

@@ -89,7 +89,7 @@ class InvocationFacade(Runner):
 
         Another cancellation of a cancelled invocation keeps its end and its reason.
         Cost: one statement, four more for a status.
-        Contract: reference §2.2, §2.8.
+        Contract: ADR-0055 D1; reference §2.2, §2.8.
         """
         warn_default_reason("update_invocation", changes)
         await self._run(invocations.update_invocation, invocation_id, **changes)
@@ -104,7 +104,7 @@ class InvocationFacade(Runner):
             InvalidInputError: The patch is no mapping or no JSON; nothing was written.
 
         A stored value that is no object is kept under ``_discarded_node_metadata``.
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         await self._run(invocations.merge_invocation_node_metadata, invocation_id, patch)
 
@@ -119,7 +119,7 @@ class InvocationFacade(Runner):
             after_id: See ``after_started_at``.
 
         Cost: one range scan of the index on status, start and id.
-        Contract: reference §2.2.
+        Contract: ADR-0055 D1; reference §2.2.
         """
         return await self._run(
             invocations.list_running_invocations_for_reaping,
@@ -128,12 +128,21 @@ class InvocationFacade(Runner):
             after_id=after_id,
         )
 
-    async def list_sessions_for_invocation(self, invocation_id: str, *, limit: int = 1000) -> list[dict[str, Any]]:
-        """Read the sessions of one invocation, oldest first, 1 to 1,000 of them; [] for a missing one.
+    async def list_sessions_for_invocation(
+        self, invocation_id: str, *, limit: int = 1000, offset: int = 0
+    ) -> list[dict[str, Any]]:
+        """Read one page of the sessions of one invocation, oldest first; [] for a missing one.
 
-        Contract: reference §2.2.
+        Args:
+            invocation_id: The invocation.
+            limit: Rows, 1 to 1,000.
+            offset: Rows to pass over.
+        Raises:
+            InvalidInputError: ``limit`` or ``offset`` is out of range.
+
+        Contract: ADR-0055 D1; reference §2.2.
         """
-        return await self._run(invocations.list_sessions_for_invocation, invocation_id, limit=limit)
+        return await self._run(invocations.list_sessions_for_invocation, invocation_id, limit=limit, offset=offset)
 
     async def list_sessions_for_invocations(
         self, invocation_ids: Sequence[str], *, limit: int = 1000
@@ -142,11 +151,11 @@ class InvocationFacade(Runner):
 
         Args:
             invocation_ids: At most 1,000.
-            limit: Sessions of each invocation, 1 to 1,000.
+            limit: Sessions of each invocation, 1 to 1,000; ``list_sessions_for_invocation`` reads further ones.
         Returns:
             An entry for every requested id, sessions oldest first.
 
         Cost: one query over the index on the invocation.
-        Contract: reference §2.2.
+        Contract: ADR-0055 D1; reference §2.2.
         """
         return await self._run(invocations.list_sessions_for_invocations, invocation_ids, limit=limit)

@@ -80,7 +80,7 @@ class ProgressionFacade(Runner):
         be created again.
 
         Cost: at most 5,000 rows.
-        Contract: design decision 18.
+        Contract: ADR-0117 D1; design decision 18.
         """
         return await self._run(delete.delete_progression, progression_id)
 
@@ -163,6 +163,6 @@ class ProgressionFacade(Runner):
             a missing one.
 
         Cost: one seek.
-        Contract: design decision 4.
+        Contract: ADR-0117 D2, D4; design decision 4.
         """
         return await self._run(reads.get_progression_generation, progression_id)

@@ -92,18 +92,20 @@ class ProjectFacade(Runner):
             InvalidInputError: Too many buckets.
 
         Cost: one scan of the sessions.
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         return await self._run(statistics.activity_stats, window_start=window_start, bucket_seconds=bucket_seconds)
 
     async def spend_stats(self, *, window_start: float) -> dict[str, Any]:
         """Add up what the sessions of a window report to have spent.
 
+        Args:
+            window_start: Epoch seconds, as for ``activity_stats``.
         Returns:
             ``reported_usd`` (None if no session reports any), ``reported_count`` and ``unreported_count``.
 
         Cost: one scan of the sessions.
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         return await self._run(statistics.spend_stats, window_start=window_start)
 
@@ -113,12 +115,12 @@ class ProjectFacade(Runner):
         Args:
             window_start: Epoch seconds, as for ``activity_stats``.
             dimension: ``project``, ``agent`` or ``playbook``.
-            limit: Rows; brought between 1 and 50.
+            limit: Rows; brought into the bounds 1 to 50.
         Returns:
             ``key`` (None for sessions without one), ``reported_usd``, ``reported_count``, ``unreported_count``.
 
         Cost: one scan of the sessions.
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         return await self._run(statistics.spend_rollup, window_start=window_start, dimension=dimension, limit=limit)
 

@@ -43,14 +43,14 @@ class RetentionFacade(Runner):
         """Count what ``prune_sessions`` would remove, batch by batch, and change nothing.
 
         Args:
-            before: As in ``prune_sessions``.
+            before: Epoch seconds, as in ``prune_sessions``.
             after_id: ``last_id`` of the batch before, whose sessions count as removed.
             limit: Sessions, 1 to 100; the same as in the run that it foretells.
         Returns:
             As ``prune_sessions``.
 
         Cost: as ``prune_sessions``, without a lock.
-        Contract: design decision 18.
+        Contract: ADR-0117 D1, D4; design decision 18.
         """
         return await self._run(retention.preview_prune, before=before, after_id=after_id, limit=limit)
 
@@ -65,6 +65,6 @@ class RetentionFacade(Runner):
             Rows and progressions that went; 0 when nothing is left that can go.
 
         Cost: linear in ``limit``.
-        Contract: design decision 18.
+        Contract: ADR-0117 D1, D4; design decision 18.
         """
         return await self._run(retention.remove_deleted_rows, limit=limit)

@@ -127,7 +127,7 @@ class ScheduleRunFacade(Runner):
             NotFoundError: The status of a missing run.
             TransitionRejectedError: The status is terminal.
 
-        Contract: reference §2.3, §2.8.
+        Contract: ADR-0055 D1; reference §2.3, §2.8.
         """
         warn_default_reason("update_schedule_run", changes)
         await self._run(schedule_runs.update_schedule_run, run_id, **changes)
@@ -142,7 +142,7 @@ class ScheduleRunFacade(Runner):
     async def get_schedule_run_by_invocation(self, invocation_id: str) -> dict[str, Any] | None:
         """Read the run of an invocation that was created last; None if it has none.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_runs.get_schedule_run_by_invocation, invocation_id)
 
@@ -163,7 +163,7 @@ class ScheduleRunFacade(Runner):
             offset: Rows before the page.
 
         Cost: one range scan of the index on schedule and time.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_runs.list_schedule_runs, schedule_id, status=status, limit=limit, offset=offset)
 
@@ -177,7 +177,7 @@ class ScheduleRunFacade(Runner):
             after_id: The last id of the page before.
             limit: Rows, 1 to 1,000.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_runs.list_running_schedule_runs, schedule_id, after_id=after_id, limit=limit)
 
@@ -190,7 +190,7 @@ class ScheduleRunFacade(Runner):
             after_id: The last id of the page before; pages are in the order of ids.
             limit: Rows, 1 to 1,000.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_runs.list_undispatched_schedule_runs, after_id=after_id, limit=limit)
 
@@ -204,13 +204,13 @@ class ScheduleRunFacade(Runner):
             limit: Rows, 1 to 1,000.
 
         They are candidates for a look, no verdict that they are dead.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_runs.list_dispatched_running_schedule_runs, after_id=after_id, limit=limit)
 
     async def schedule_run_exists_since(self, schedule_id: str, since: float) -> bool:
         """Say whether a top-level run of a schedule fired at ``since`` (epoch seconds) or later and was not skipped.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_runs.schedule_run_exists_since, schedule_id, since)

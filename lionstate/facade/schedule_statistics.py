@@ -30,7 +30,7 @@ class ScheduleStatisticsFacade(Runner):
             statuses: Only with one of these.
             fired_after: Only fired at this time, epoch seconds, or later.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(
             schedule_statistics.count_schedule_runs,
@@ -50,7 +50,7 @@ class ScheduleStatisticsFacade(Runner):
         """Count the runs of at most 1,000 schedules, as ``count_schedule_runs``; 0 for those without any.
 
         Cost: one query.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(
             schedule_statistics.count_schedule_runs_batch, schedule_ids, chain_depth=chain_depth, statuses=statuses
@@ -64,7 +64,7 @@ class ScheduleStatisticsFacade(Runner):
             the newest; (0, None) without runs.
 
         Cost: one range scan of 50 rows.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_statistics.schedule_run_streak, schedule_id)
 
@@ -72,7 +72,7 @@ class ScheduleStatisticsFacade(Runner):
         """Read ``schedule_run_streak`` of at most 1,000 schedules; an entry for every requested id.
 
         Cost: one query over the runs of these schedules.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_statistics.schedule_run_streaks, schedule_ids)
 
@@ -84,7 +84,7 @@ class ScheduleStatisticsFacade(Runner):
             that runs or ended after running ``last_executed_status`` and ``last_executed_run_at``; None without one.
 
         Cost: two queries over the runs of these schedules.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_statistics.schedule_health_evidence, schedule_ids)
 
@@ -95,7 +95,7 @@ class ScheduleStatisticsFacade(Runner):
             ``cost_usd`` and ``tokens`` (in and out) of the sessions of all its runs, and ``unreported_sessions``: the
             ended ones that report no cost. A session counts once, however many runs its invocation has.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedule_statistics.sum_schedule_spend, schedule_id)
 
@@ -112,16 +112,19 @@ class ScheduleStatisticsFacade(Runner):
         Raises:
             InvalidInputError: Another metric.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(threshold_metrics.metric_value, metric, window_start)
 
     async def metric_unreported_sessions(self, metric: str, window_start: float) -> int:
         """Count the sessions that ``metric_value`` could not see: for ``total_cost_usd`` ended ones without a cost.
 
+        Args:
+            metric: As for ``metric_value``.
+            window_start: Epoch seconds, as for ``metric_value``.
         Returns:
             0 for any other metric.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(threshold_metrics.metric_unreported_sessions, metric, window_start)

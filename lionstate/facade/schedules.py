@@ -56,7 +56,7 @@ class ScheduleFacade(Runner):
     async def get_schedule_by_name(self, name: str) -> dict[str, Any] | None:
         """Read the schedule of a name; None if there is none.
 
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedules.get_schedule_by_name, name)
 
@@ -118,7 +118,7 @@ class ScheduleFacade(Runner):
             limit: Rows, 1 to 1,000.
 
         Cost: a seek of the index on the owner.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedules.list_schedules_by_owner_key, owner_key, after_id=after_id, limit=limit)
 
@@ -182,7 +182,7 @@ class ScheduleFacade(Runner):
             ForeignKeyError: A dispatch or a worker refers to one of its runs.
 
         Cost: for each of its runs the database looks for children among all runs; no index serves that.
-        Contract: reference §2.3.
+        Contract: ADR-0055 D1; reference §2.3.
         """
         return await self._run(schedules.delete_schedule, schedule_id, audit_context=audit_context, reason=reason)
 

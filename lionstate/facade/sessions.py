@@ -37,7 +37,7 @@ class SessionLifecycleFacade(Runner):
             ForeignKeyError: The invocation or a message is missing.
 
         Cost: one statement, four more for a status, one for ``set_if_null``.
-        Contract: reference §2.1, §2.8.
+        Contract: ADR-0055 D1; reference §2.1, §2.8.
         """
         warn_default_reason("update_session", changes)
         await self._run(session_lifecycle.update_session, session_id, set_if_null=set_if_null, **changes)
@@ -52,7 +52,7 @@ class SessionLifecycleFacade(Runner):
         Returns:
             False, and nothing written, if the branch is missing or has ended, or the status is not terminal.
 
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         return await self._run(session_lifecycle.finalize_branch, branch_id, status=status, ended_at=ended_at)
 
@@ -65,7 +65,7 @@ class SessionLifecycleFacade(Runner):
         Raises:
             ForeignKeyError: The invocation is missing.
 
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         await self._run(session_lifecycle.attach_session_invocation, session_id, invocation_id)
 
@@ -81,7 +81,7 @@ class SessionLifecycleFacade(Runner):
         Returns:
             ``id`` and ``node_metadata``, in the order of ids.
 
-        Contract: reference §2.1.
+        Contract: ADR-0055 D1; reference §2.1.
         """
         return await self._run(session_lifecycle.sessions_by_source_kind, source_kind, after_id=after_id, limit=limit)
 
@@ -103,7 +103,7 @@ class SessionLifecycleFacade(Runner):
         is renamed ``<name> (detached <session id>)``.
 
         Cost: one pass over the item rows and JSON collections of the store, in one transaction, during which nobody
-        writes. Contract: reference §2.1; design decision 18.
+        writes. Contract: ADR-0055 D1; reference §2.1; design decision 18.
         """
         return await self._run(
             imported_sessions.delete_imported_session, session_id, require_source_kind=require_source_kind

@@ -64,7 +64,7 @@ class ShowFacade(Runner):
 
         Only ``completed`` and ``aborted`` have a default reason.
 
-        Contract: reference §2.2, §2.8.
+        Contract: ADR-0055 D1; reference §2.2, §2.8.
         """
         warn_default_reason("update_show", changes)
         await self._run(shows.update_show, show_id, **changes)
@@ -109,7 +109,7 @@ class ShowFacade(Runner):
 
         Only ``merged``, ``escalated`` and ``gate_failed`` have a default reason.
 
-        Contract: reference §2.2, §2.8.
+        Contract: ADR-0055 D1; reference §2.2, §2.8.
         """
         warn_default_reason("update_play", changes)
         await self._run(shows.update_play, play_id, **changes)

@@ -14,11 +14,12 @@ from lionstate.dialects import dialect_of
 from lionstate.engine import Continued, Deferred
 from lionstate.errors import InvalidInputError
 from lionstate.progression.reads import get_progression
-from lionstate.records.arguments import takes
+from lionstate.records.arguments import page_limit, page_offset, takes
 from lionstate.records.messages import decoded_by_id, message_pages, size_of, usable_ids
+from lionstate.records.rows import all_rows, page
 from lionstate.records.schemas import columns_schema, row_schema
 from lionstate.records.tombstones import fill_progression, refuse_deleted
-from lionstate.records.values import CheckedRow, check_text, checked_row
+from lionstate.records.values import MAX_PAGE, CheckedRow, check_text, checked_row
 from lionstate.schema.conversation import branches
 
 __all__ = [
@@ -86,14 +87,16 @@ def get_branch(conn: Connection, /, branch_id: str) -> dict[str, Any] | None:
     return None if row is None else dict(row)
 
 
-@takes(session_id=check_text)
-def list_branches(conn: Connection, /, session_id: str) -> list[dict[str, Any]]:
-    """The branches of a session, oldest first.
+@takes(session_id=check_text, limit=page_limit, offset=page_offset)
+def list_branches(
+    conn: Connection, /, session_id: str, *, limit: int = MAX_PAGE, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the branches of a session, oldest first.
 
     Contract: ADR-0055 D1.
     """
     query = select(branches).where(branches.c.session_id == session_id)
-    return [dict(row) for row in conn.execute(query.order_by(branches.c.created_at, branches.c.id)).mappings()]
+    return all_rows(conn, page(query.order_by(branches.c.created_at, branches.c.id), limit, offset))
 
 
 def checked_changes(fields: Mapping[str, Any]) -> CheckedRow:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from lionstate.errors import InvalidInputError
-from lionstate.records.arguments import flag, mapping, optional, page_limit, takes, words
+from lionstate.records.arguments import flag, mapping, optional, page_limit, page_offset, takes, words
 from lionstate.records.rows import all_rows, get_row, insert_row, lock_row, page, update_rows
 from lionstate.records.values import check_text, finite_number
 from lionstate.schema.control import session_controls
@@ -81,12 +81,14 @@ def get_session_control(conn: Connection, /, control_id: str) -> dict[str, Any] 
     return get_row(conn, session_controls, id=control_id)
 
 
-@takes(session_id=check_text, limit=page_limit)
-def list_pending_session_controls(conn: Connection, /, session_id: str, *, limit: int = 1000) -> list[dict[str, Any]]:
-    """The controls of a session that are not settled, oldest first, claimed ones too."""
+@takes(session_id=check_text, limit=page_limit, offset=page_offset)
+def list_pending_session_controls(
+    conn: Connection, /, session_id: str, *, limit: int = 1000, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the controls of a session that are not settled, oldest first, claimed ones too."""
     order = (session_controls.c.created_at, session_controls.c.id)
     found = select(session_controls).where(session_controls.c.session_id == session_id).order_by(*order)
-    return all_rows(conn, page(found.where(session_controls.c.applied_at.is_(None)), limit))
+    return all_rows(conn, page(found.where(session_controls.c.applied_at.is_(None)), limit, offset))
 
 
 @takes(control_id=check_text, owner=optional(check_text))

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, func, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import UniqueConflictError, VersionRaceError
-from lionstate.records.arguments import optional, takes, whole
-from lionstate.records.values import check_choice, check_text
+from lionstate.records.arguments import optional, page_limit, page_offset, takes, whole
+from lionstate.records.rows import all_rows, page
+from lionstate.records.values import MAX_PAGE, check_choice, check_text
 from lionstate.schema.definitions import definitions
 
 __all__ = [
@@ -88,9 +89,11 @@ def get_definition(conn: Connection, /, kind: str, name: str, *, version: int | 
     return None if row is None else dict(row)
 
 
-@takes(kind=check_text, name=check_text)
-def list_definition_versions(conn: Connection, /, kind: str, name: str) -> list[dict[str, Any]]:
-    """The versions of a definition, newest first, without ``path`` and ``content``.
+@takes(kind=check_text, name=check_text, limit=page_limit, offset=page_offset)
+def list_definition_versions(
+    conn: Connection, /, kind: str, name: str, *, limit: int = MAX_PAGE, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the versions of a definition, newest first, without ``path`` and ``content``.
 
     Contract: ADR-0055 D2.
     """
@@ -99,15 +102,18 @@ def list_definition_versions(conn: Connection, /, kind: str, name: str) -> list[
         .where(definitions.c.kind == kind, definitions.c.name == name)
         .order_by(definitions.c.version.desc())
     )
-    return [dict(row) for row in conn.execute(query).mappings()]
+    return all_rows(conn, page(query, limit, offset))
 
 
-def list_latest_definition_versions(conn: Connection, /) -> list[dict[str, Any]]:
-    """For every definition its highest version and latest time, by kind and name.
+@takes(limit=page_limit, offset=page_offset)
+def list_latest_definition_versions(
+    conn: Connection, /, *, limit: int = MAX_PAGE, offset: int = 0
+) -> list[dict[str, Any]]:
+    """For every definition of one page its highest version and latest time, by kind and name.
 
     Contract: ADR-0055 D2; reference §2.4.
     """
     kind, name = definitions.c.kind, definitions.c.name
     latest = (func.max(definitions.c.version).label("version"), func.max(definitions.c.created_at).label("created_at"))
     query = select(kind, name, *latest).group_by(kind, name).order_by(kind, name)
-    return [dict(row) for row in conn.execute(query).mappings()]
+    return all_rows(conn, page(query, limit, offset))

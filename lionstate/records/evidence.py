@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, insert, or_, select, update
 
 from lionstate import audit
 from lionstate.dialects import dialect_of
 from lionstate.errors import InvalidInputError
-from lionstate.records.arguments import optional, page_limit, takes
-from lionstate.records.values import check_text, encoded_json
+from lionstate.records.arguments import optional, page_limit, page_offset, takes
+from lionstate.records.rows import all_rows, page
+from lionstate.records.values import MAX_PAGE, check_text, encoded_json
 from lionstate.schema.evidence import admin_events, artifacts
 from lionstate.schema.types import encode_json
 
@@ -97,27 +98,30 @@ def get_artifact(conn: Connection, /, artifact_id: str) -> dict[str, Any] | None
     return None if row is None else dict(row)
 
 
-def _artifacts_where(conn: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:
-    query = select(artifacts).where(condition).order_by(artifacts.c.created_at, artifacts.c.id)
-    return [dict(row) for row in conn.execute(query).mappings()]
+def _artifacts_where(condition: ColumnElement[bool]) -> Select[Any]:
+    return select(artifacts).where(condition).order_by(artifacts.c.created_at, artifacts.c.id)
 
 
-@takes(invocation_id=check_text)
-def list_artifacts_for_invocation(conn: Connection, /, invocation_id: str) -> list[dict[str, Any]]:
-    """The artifacts of an invocation, oldest first.
-
-    Contract: ADR-0055 D4.
-    """
-    return _artifacts_where(conn, artifacts.c.invocation_id == invocation_id)
-
-
-@takes(session_id=check_text)
-def list_artifacts_for_session(conn: Connection, /, session_id: str) -> list[dict[str, Any]]:
-    """The artifacts of a session, oldest first.
+@takes(invocation_id=check_text, limit=page_limit, offset=page_offset)
+def list_artifacts_for_invocation(
+    conn: Connection, /, invocation_id: str, *, limit: int = MAX_PAGE, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the artifacts of an invocation, oldest first.
 
     Contract: ADR-0055 D4.
     """
-    return _artifacts_where(conn, artifacts.c.session_id == session_id)
+    return all_rows(conn, page(_artifacts_where(artifacts.c.invocation_id == invocation_id), limit, offset))
+
+
+@takes(session_id=check_text, limit=page_limit, offset=page_offset)
+def list_artifacts_for_session(
+    conn: Connection, /, session_id: str, *, limit: int = MAX_PAGE, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the artifacts of a session, oldest first.
+
+    Contract: ADR-0055 D4.
+    """
+    return all_rows(conn, page(_artifacts_where(artifacts.c.session_id == session_id), limit, offset))
 
 
 def check_event(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,19 +152,19 @@ def insert_admin_event(
     return audit.insert_admin_event(conn, **given)
 
 
-@takes(action=optional(check_text), target_id=optional(check_text), limit=page_limit)
+@takes(action=optional(check_text), target_id=optional(check_text), limit=page_limit, offset=page_offset)
 def list_admin_events(
-    conn: Connection, /, *, action: str | None = None, target_id: str | None = None, limit: int = 100
+    conn: Connection, /, *, action: str | None = None, target_id: str | None = None, limit: int = 100, offset: int = 0
 ) -> list[dict[str, Any]]:
-    """Events, newest first; ``target_id`` also finds events whose details hold the id as a JSON text.
+    """One page of events, newest first; ``target_id`` also finds events whose details hold the id as a JSON text.
 
     Cost: with a ``target_id`` the whole table.
     Contract: ADR-0055 D1; reference §2.6, §4 rows 15 and 16.
     """
-    query = select(admin_events).order_by(admin_events.c.created_at.desc(), admin_events.c.id.desc()).limit(limit)
+    query = select(admin_events).order_by(admin_events.c.created_at.desc(), admin_events.c.id.desc())
     if action is not None:
         query = query.where(admin_events.c.action == action)
     if target_id is not None:
         named = dialect_of(conn).text_holds(admin_events.c.details, encode_json(target_id))
         query = query.where(or_(admin_events.c.target_id == target_id, named))
-    return [dict(row) for row in conn.execute(query).mappings()]
+    return all_rows(conn, page(query, limit, offset))

@@ -165,7 +165,10 @@ def list_sessions_for_invocations(
     return found
 
 
-@takes(invocation_id=check_text, limit=page_limit)
-def list_sessions_for_invocation(conn: Connection, /, invocation_id: str, *, limit: int = 1000) -> list[dict[str, Any]]:
-    """The sessions of one invocation, oldest first."""
-    return list_sessions_for_invocations(conn, [invocation_id], limit=limit)[invocation_id]
+@takes(invocation_id=check_text, limit=page_limit, offset=page_offset)
+def list_sessions_for_invocation(
+    conn: Connection, /, invocation_id: str, *, limit: int = 1000, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the sessions of one invocation, oldest first."""
+    found = filtered(select(sessions), sessions, invocation_id=invocation_id)
+    return session_rows(conn, page(found.order_by(sessions.c.created_at, sessions.c.id), limit, offset))

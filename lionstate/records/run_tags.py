@@ -54,11 +54,11 @@ def delete_run_tag(conn: Connection, /, session_id: str, tag: str) -> bool:
     return bool(delete_rows(conn, run_tags, session_id=session_id, tag=tag))
 
 
-@takes(session_id=check_text, limit=page_limit)
-def list_run_tags(conn: Connection, /, session_id: str, *, limit: int = 1000) -> list[str]:
-    """The tags of a session, in the order of their text."""
-    found = select(run_tags.c.tag).where(run_tags.c.session_id == session_id).limit(limit)
-    return sorted(conn.execute(found.order_by(run_tags.c.tag)).scalars())
+@takes(session_id=check_text, limit=page_limit, offset=page_offset)
+def list_run_tags(conn: Connection, /, session_id: str, *, limit: int = 1000, offset: int = 0) -> list[str]:
+    """One page of the tags of a session, each page in the order of their text."""
+    found = select(run_tags.c.tag).where(run_tags.c.session_id == session_id).order_by(run_tags.c.tag)
+    return sorted(conn.execute(page(found, limit, offset)).scalars())
 
 
 @takes(limit=page_limit, offset=page_offset)

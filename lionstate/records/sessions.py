@@ -11,11 +11,12 @@ from sqlalchemy import Connection, Select, func, select, update
 from lionstate.dialects import dialect_of
 from lionstate.records.arguments import optional, page_limit, page_offset, takes
 from lionstate.records.projects import DEFAULT_SOURCE, note_project
+from lionstate.records.rows import page
 from lionstate.records.schemas import choice, merged, nullable, row_schema
 from lionstate.records.status import record_initial_status
 from lionstate.records.status_vocabulary import ENTITIES
 from lionstate.records.tombstones import refuse_deleted
-from lionstate.records.values import CheckedRow, check_choice, check_text, checked_row
+from lionstate.records.values import MAX_PAGE, CheckedRow, check_choice, check_text, checked_row
 from lionstate.schema.conversation import sessions
 from lionstate.schema.execution import invocations
 
@@ -149,14 +150,16 @@ def get_session_by_cc_id(conn: Connection, /, cc_session_id: str) -> dict[str, A
     return rows[0] if rows else None
 
 
-@takes(run_id=check_text)
-def get_sessions_for_run(conn: Connection, /, run_id: str) -> list[dict[str, Any]]:
-    """The sessions of a run, oldest first.
+@takes(run_id=check_text, limit=page_limit, offset=page_offset)
+def get_sessions_for_run(
+    conn: Connection, /, run_id: str, *, limit: int = MAX_PAGE, offset: int = 0
+) -> list[dict[str, Any]]:
+    """One page of the sessions of a run, oldest first.
 
     Contract: ADR-0055 D1.
     """
     query = select(sessions).where(sessions.c.run_id == run_id)
-    return session_rows(conn, query.order_by(sessions.c.created_at, sessions.c.id))
+    return session_rows(conn, page(query.order_by(sessions.c.created_at, sessions.c.id), limit, offset))
 
 
 @takes(status=optional(check_text), limit=page_limit, offset=page_offset)

@@ -37,7 +37,7 @@ LIONSTATE_LINEAGE: Final = "lionstate"
 UNFINISHED_COPY_LINEAGE: Final = "lionstate-copy-in-progress"
 LIONAGI_VERSION: Final = 4
 OWN_VERSION_KEY: Final = "lionstate.schema_version"
-OWN_SCHEMA_VERSION: Final = 1
+OWN_SCHEMA_VERSION: Final = 2
 
 # Tables of LionAGI and its Studio that lionstate does not own.
 _NEIGHBOUR_NAMES: Final = (

@@ -15,6 +15,7 @@ __all__ = [
     "migration_lease",
     "progression_activity",
     "progression_items",
+    "progression_orders",
     "progression_sizes",
     "progression_storage_state",
     "request_receipts",
@@ -93,6 +94,18 @@ progression_activity = Table(
     Column("progression_id", Text, ForeignKey("progressions.id", ondelete="CASCADE"), primary_key=True),
     Column("appends", BigInteger, nullable=False, server_default="0"),
     Column("updated_at", Seconds, nullable=False),
+)
+
+# What an operator ordered for single progressions, a row an order; no row is no order.
+progression_orders = Table(
+    "progression_orders",
+    metadata,
+    Column("progression_id", Text, ForeignKey("progressions.id", ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, one_of("ck_progression_orders_kind", "kind", "prioritize exclude hold"), primary_key=True),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text),
+    Column("updated_at", Seconds, nullable=False),
+    Column("expires_at", Seconds),
 )
 
 # Switches and knobs that outlive a process; `value` is JSON text.

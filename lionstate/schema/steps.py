@@ -1,4 +1,4 @@
-"""Bring a store to the own schema version: create what is missing, alter nothing.
+"""Bring a store to the own schema version: create what is missing, alter no table.
 
 Contract: design decisions 8, 22, 32.
 """
@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, inspect, select
+from sqlalchemy import Connection, delete, insert, inspect, select, update
 
 from lionstate.schema.base import metadata
 from lionstate.schema.control import schema_meta
@@ -128,17 +128,24 @@ def _create_store(conn: Connection, /, *, lionagi_compatible: bool, now: float) 
 
 
 def _create_own(conn: Connection, /) -> bool:
-    """Create missing own tables and the delete trigger; return whether there was anything to create."""
+    """Create missing own tables and the delete trigger; return whether there was anything to create.
+
+    From an older version every step adds tables, which the trigger of that version does not know.
+    """
     names = set(inspect(conn).get_table_names())
-    recorded = read_own_version(conn) is not None
+    recorded = read_own_version(conn)
     refuse_other_shapes(conn, [table for table in OWN_TABLES if table.name in names])
     missing = [table for table in OWN_TABLES if table.name not in names]
     metadata.create_all(conn, tables=missing)
-    trigger = not delete_trigger_exists(conn)
+    outdated = recorded is not None and recorded < OWN_SCHEMA_VERSION
+    trigger = outdated or not delete_trigger_exists(conn)
     if trigger:
         install_delete_trigger(conn)
-    if not recorded:
-        conn.execute(insert(schema_meta).values(key=OWN_VERSION_KEY, value=str(OWN_SCHEMA_VERSION)))
+    version = {"value": str(OWN_SCHEMA_VERSION)}
+    if recorded is None:
+        conn.execute(insert(schema_meta).values(key=OWN_VERSION_KEY, **version))
+    elif outdated:
+        conn.execute(update(schema_meta).where(schema_meta.c.key == OWN_VERSION_KEY).values(version))
     return trigger or bool(missing)
 
 

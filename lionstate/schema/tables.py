@@ -56,6 +56,7 @@ OWN_TABLES: Final[tuple[Table, ...]] = (
     own.progression_storage_state,
     own.progression_sizes,
     own.progression_activity,
+    own.progression_orders,
     own.migration_control,
     own.migration_lease,
     own.request_receipts,

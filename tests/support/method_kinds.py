@@ -57,7 +57,7 @@ _NOTHING_TO_MISS = frozenset(
     )
 )
 # Methods that take nothing, or for which what no row is called is missing as any other id.
-_NOTHING_TO_REFUSE = frozenset(("get_message", "list_latest_definition_versions", "next_dispatch_at", "store_stats"))
+_NOTHING_TO_REFUSE = frozenset(("get_message", "next_dispatch_at", "store_stats"))
 
 
 def families() -> dict[str, list[str]]:

@@ -110,6 +110,8 @@ def _own_rows(conn: Connection) -> None:
     conn.execute(insert(own["request_receipts"]), [receipt])
     measured = {"progression_id": "whole", "bytes": 1 << 40, "measured_at": 2.5}
     conn.execute(insert(own["progression_sizes"]), [measured])
+    order = {"progression_id": "whole", "kind": "hold", **base}
+    conn.execute(insert(own["progression_orders"]), [order])
     seen = {"progression_id": "whole", "appends": 1 << 33, "updated_at": 2.5}
     conn.execute(insert(own["progression_activity"]), [seen])
 

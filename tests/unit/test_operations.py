@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,14 @@ _METHODS: dict[str, Callable[..., Any]] = {
     if not name.startswith("_") and name not in _NO_OPERATIONS
 }
 _EACH = pytest.mark.parametrize("name", sorted(OPERATIONS))
+_CLAUSE = re.compile(r"ADR-0055 D[1-5]|ADR-0117 D[1-6]")
+# Reads without a page, and what bounds them.
+_WHOLE = {
+    "get_progression": "the whole by contract (ADR-0055 D3); its pages are list_progression_items",
+    "get_branch_messages": "the whole by contract; its pages are list_progression_items with get_messages",
+    "activity_stats": "10,000 buckets",
+    "spend_rollup": "the highest 50",
+}
 
 
 def test_every_method_is_an_operation_and_the_other_way_round() -> None:
@@ -33,9 +42,33 @@ def test_a_method_takes_what_its_script_takes(name: str) -> None:
 
 
 @_EACH
-def test_an_operation_has_a_wire_form_and_says_its_contract(name: str) -> None:
+def test_an_operation_has_a_wire_form(name: str) -> None:
     assert name == Codec.of(OPERATIONS[name].script).name
-    assert "Contract: " in (_METHODS[name].__doc__ or "")
+
+
+@_EACH
+def test_a_docstring_names_its_clause_bounds_and_units(name: str) -> None:
+    """Its last paragraph cites a clause of an ADR; bounds of a page and units of a time are said."""
+    method = _METHODS[name]
+    told = inspect.getdoc(method) or ""
+    contract = told.rpartition("Contract: ")[2]
+    assert _CLAUSE.search(contract), told
+    takes = inspect.signature(method).parameters
+    if "limit" in takes:
+        assert re.search(r"\b1 to [0-9,]*[0-9]\b", told), told
+    if takes.keys() & {"now", "before", "at", "window_start", "since"}:
+        assert "poch seconds" in told, told
+
+
+def test_reads_that_grow_have_pages() -> None:
+    cursors = {"offset", "after_id", "after_ordinal", "after_seq", "after_sequence", "before_id"}
+    without = []
+    for name in OPERATIONS:
+        signature = inspect.signature(_METHODS[name])
+        if not OPERATIONS[name].writes and str(signature.return_annotation).startswith("list["):
+            paged = "limit" in signature.parameters and cursors & signature.parameters.keys()
+            without += [] if paged else [name]
+    assert sorted(_WHOLE) == sorted(without)
 
 
 @pytest.mark.parametrize(

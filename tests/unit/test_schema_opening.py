@@ -12,6 +12,7 @@ from sqlalchemy import Connection, create_engine, event, text
 
 from lionstate.errors import ForeignLineageError, SchemaError, SchemaTooNewError, UnrecognizedStoreError
 from lionstate.schema import (
+    OWN_SCHEMA_VERSION,
     OWN_TABLES,
     RECORD_TABLES,
     OpenReport,
@@ -89,7 +90,7 @@ class TestNewStore:
             "version": "4",
             "lineage": "lionstate",
             "created_at": "1700000000",
-            "lionstate.schema_version": "1",
+            "lionstate.schema_version": str(OWN_SCHEMA_VERSION),
         } == meta(empty)
         types = [tuple(row) for row in empty.execute(text("SELECT * FROM message_types ORDER BY type_id"))]
         assert [(0, "__unknown__"), (5, "lionagi.protocols.messages.action_response.ActionResponse")] == [
@@ -151,7 +152,7 @@ class TestExistingStore:
         expected = own | {index.name for table in OWN_TABLES for index in table.indexes}
         expected |= {"lionstate_progressions_delete"}
         assert expected == {name for name in added if not name.startswith("sqlite_autoindex_")}
-        assert {**rows, "lionstate.schema_version": "1"} == meta(real)
+        assert {**rows, "lionstate.schema_version": str(OWN_SCHEMA_VERSION)} == meta(real)
         assert not normalized_default(real)
         assert not fence_exists(real)
 
@@ -200,7 +201,7 @@ class TestExistingStore:
         assert read_own_version(real) is None
         assert not own_tables_exist(real)
         open_store(real)
-        assert 1 == read_own_version(real)
+        assert OWN_SCHEMA_VERSION == read_own_version(real)
 
     def test_unknown_tables_are_left_alone(self, real: Connection) -> None:
         real.execute(text("CREATE TABLE somebody_elses (id TEXT)"))
@@ -229,7 +230,7 @@ def test_lionagi_stores_that_open(real: Connection, rows: dict[str, str | None])
     set_meta(real, **rows)
     before = meta(real)
     assert StoreKind.LIONAGI is open_store(real).kind
-    assert {**before, "lionstate.schema_version": "1"} == meta(real)
+    assert {**before, "lionstate.schema_version": str(OWN_SCHEMA_VERSION)} == meta(real)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +240,8 @@ def test_lionagi_stores_that_open(real: Connection, rows: dict[str, str | None])
         ({"version": "10"}, SchemaTooNewError),
         ({"version": "9" * 30}, SchemaTooNewError),
         ({"version": "5", "lineage": None}, SchemaTooNewError),
-        ({"lionstate.schema_version": "2"}, SchemaTooNewError),
-        ({"lineage": "lionstate", "lionstate.schema_version": "2"}, SchemaTooNewError),
+        ({"lionstate.schema_version": str(OWN_SCHEMA_VERSION + 1)}, SchemaTooNewError),
+        ({"lineage": "lionstate", "lionstate.schema_version": str(OWN_SCHEMA_VERSION + 1)}, SchemaTooNewError),
         ({"lineage": "another"}, ForeignLineageError),
         ({"lineage": "another", "version": "9"}, ForeignLineageError),
         ({"lineage": ""}, ForeignLineageError),

@@ -103,11 +103,12 @@ def test_delete_takes_own_rows_along(conn: Connection) -> None:
             "INSERT INTO progression_items VALUES (:id, 0, 'a')",
             "INSERT INTO progression_sizes VALUES (:id, 5, 1, 1.0)",
             "INSERT INTO progression_activity VALUES (:id, 1, 1.0)",
+            "INSERT INTO progression_orders VALUES (:id, 'hold', 'a', NULL, 1.0, NULL)",
         ):
             conn.execute(text(statement), {"id": name})
     conn.execute(text("DELETE FROM progressions WHERE id = 'p'"))
-    own = ("progression_items", "progression_storage_state", "progression_sizes", "progression_activity")
-    for table in own:
+    own = ("items", "storage_state", "sizes", "activity", "orders")
+    for table in (f"progression_{name}" for name in own):
         assert ["q"] == conn.execute(text(f"SELECT progression_id FROM {table}")).scalars().all()
 
 
