@@ -51,6 +51,10 @@ DOCUMENTED: dict[str, set[str]] = {
     "migration_blocked": {"code"},
     "migration_cutover_lock_seconds": set(),
     "migration_paused": {"reason"},
+    "migration_starved": set(),
+    "migration_throttle_value": {"signal"},
+    "migration_throttle_limit": {"signal"},
+    "migration_throttled_seconds_total": {"signal"},
     "blocked_appends_total": {"authority"},
     "compat_reads_total": set(),
     "up": set(),
@@ -65,12 +69,8 @@ DOCUMENTED: dict[str, set[str]] = {
     "deliveries_running": set(),
     "followers": set(),
 }
-# The throttle and the scrubber come with their own work.
+# The scrubber comes with its own work.
 LATER = {
-    "migration_starved",
-    "migration_throttle_value",
-    "migration_throttle_limit",
-    "migration_throttled_seconds_total",
     "scrub_items_total",
     "scrub_coverage_ratio",
     "scrub_last_pass_timestamp_seconds",

@@ -148,6 +148,7 @@ async def test_the_operators_minimum_goes_on_but_not_on_a_full_disk(backend: Bac
     assert not (await service.status()).throttle.starved
     await service.set_knob("free_disk_floor_bytes", 100)
     load.values[ThrottleSignal.FREE_DISK] = 99.0
+    load.now += 1
     assert (StopReason.THROTTLED, 0) == (lambda step: (step.stop_reason, step.items))(await service.step(**WHOLE))
     load.values = {}
     load.now += 61
