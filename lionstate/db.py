@@ -18,6 +18,7 @@ from lionstate.facade.runner import BatchCall
 from lionstate.migration import ProgressionMigrationService
 from lionstate.opening import require_asyncio
 from lionstate.operations import operation_of
+from lionstate.queue import RequestKey
 from lionstate.store import Store
 
 __all__ = ["StateDB"]
@@ -149,7 +150,15 @@ class StateDB(Facade):
         return result
 
     async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> list[Outcome]:
-        return await self.store.run_batch(calls, atomic=atomic)
+        keys = [None if call.key is None else RequestKey("", call.key) for call in calls]
+        return await self.store.run_batch([(call.operation, call.params) for call in calls], atomic=atomic, keys=keys)
+
+    async def _keyed(
+        self, key: str, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        operation = operation_of(script)
+        result: R = await self.store.run(operation, operation.bind(args, kwargs), key=RequestKey("", key))
+        return result
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """Hold one write transaction: ``run(script)``, ``execute``, ``fetch_one``, ``fetch_all`` inside it.

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from lionstate.engine import (
     Continued,
     Deferred,
     EngineSettings,
-    NotWritten,
     Observer,
     Outcome,
     SilentObserver,
@@ -41,9 +40,11 @@ from lionstate.errors import (
 from lionstate.opening import Parts, require_asyncio
 from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
-from lionstate.queue import QueueLimits, Ticket, TicketClass, WriteQueue
+from lionstate.queue import QueueLimits, ReceiptLimits, RequestKey, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
+from lionstate.queue.calls import OperationCalls
 from lionstate.queue.making import TicketMaker, value_of
+from lionstate.queue.receipts import Receipts
 from lionstate.schema import OpenReport
 
 __all__ = ["BatchRow", "Store"]
@@ -51,6 +52,7 @@ __all__ = ["BatchRow", "Store"]
 _log = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _DRAIN_SECONDS = 10.0
+_RECEIPT_KEYS = frozenset(("r:",))
 _MAINTENANCE_KEYS = frozenset(("m:migration",))
 
 
@@ -60,7 +62,9 @@ class Store:
     Use ``await Store.open(…)``; everything else runs on the loop that opened it.
     """
 
-    def __init__(self, url: StoreURL, settings: EngineSettings, observer: Observer) -> None:
+    def __init__(
+        self, url: StoreURL, settings: EngineSettings, observer: Observer, receipts: ReceiptLimits | None = None
+    ) -> None:
         """Prepare; ``open`` does the work."""
         self.url = url
         self.settings = settings
@@ -70,9 +74,11 @@ class Store:
         self._parts = Parts(url, settings, observer)
         self.connections = self._parts.connections
         self.load = self._parts.load
-        self._tickets = TicketMaker(self.parsed)
+        self._receipts = Receipts(self.dialect, receipts or ReceiptLimits())
+        self._tickets = TicketMaker(self.parsed, self._receipts)
+        self._calls = OperationCalls(lambda: self.queue, self._tickets, observer)
         self._queue: WriteQueue | None = None
-        self._ticker: asyncio.Task[None] | None = None
+        self._timers: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[int] | None = None
         self._turn_holders: set[asyncio.Task[Any]] = set()
         self.explicit_transactions = 0
@@ -85,6 +91,7 @@ class Store:
         *,
         observer: Observer | None = None,
         limits: QueueLimits | None = None,
+        receipts: ReceiptLimits | None = None,
         lionagi_compatible: bool = False,
         normalized: bool | None = None,
         own: bool = False,
@@ -97,6 +104,7 @@ class Store:
             settings: How connections behave.
             observer: Receives measurements.
             limits: Bounds of the write queue.
+            receipts: How long and how many receipts of idempotency keys are kept.
             lionagi_compatible: A new store is one that LionAGI 0.36.0 can open (design decision 32).
             normalized: Whether new progressions are born in ``items``; recorded in the store when it differs from
                 what is recorded. None keeps that.
@@ -111,7 +119,7 @@ class Store:
         Contract: ADR-0055 D1; design §2.4, §7, decisions 8, 27, 32.
         """
         require_asyncio()
-        store = cls(StoreURL.of(target), settings or EngineSettings(), observer or SilentObserver())
+        store = cls(StoreURL.of(target), settings or EngineSettings(), observer or SilentObserver(), receipts)
         try:
             await store._parts.open(lionagi_compatible=lionagi_compatible, normalized=normalized, own=own, vfs=vfs)
             if store._parts.writer is not None:
@@ -127,7 +135,9 @@ class Store:
             writer.use_batch_log(BatchRow(self.dialect))
         limits = dataclasses.replace(limits, busy_wait_seconds=self.settings.busy_timeout_ms / 1000)
         self._queue = self.load.queue = WriteQueue(writer, limits, self.observer, self.parsed)
-        self._ticker = asyncio.get_running_loop().create_task(self._tick(writer))
+        loop = asyncio.get_running_loop()
+        purging = self._receipts.keep_purging(self.purge_receipts)
+        self._timers = [loop.create_task(self._tick(writer)), loop.create_task(purging)]
 
     async def _tick(self, writer: SqliteWriter | PostgresqlWriter) -> None:
         while True:
@@ -161,8 +171,8 @@ class Store:
                 refused = await self._queue.drain(drain_seconds)
         finally:
             self._queue = self.load.queue = None
-            if self._ticker is not None:
-                self._ticker.cancel()
+            for timer in self._timers:
+                timer.cancel()
             await self._parts.close()
         return refused
 
@@ -220,26 +230,40 @@ class Store:
         """Whether the SQLite library has the WAL-reset race; False on PostgreSQL."""
         return bool(self.sqlite_info and self.sqlite_info[1])
 
-    async def run(self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
+    async def run(
+        self,
+        operation: Operation,
+        params: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        key: RequestKey | None = None,
+    ) -> Any:
         """Run one operation and return its result.
 
         Args:
             operation: From ``OPERATIONS``.
             params: By name, as the script takes them.
             deadline: ``time.monotonic()`` after which a write is not started.
+            key: A write runs once under it; its repeats get the first answer (design decision 39).
         Raises:
+            IdempotencyConflictError: The key was used for another call.
+            ResultNotKeptError: The call was written before and its result not kept.
             StateError: Whatever the operation or the store says; see ``errors``.
         """
         if not operation.writes:
+            if key is not None:
+                raise InvalidInputError(f"{operation.name} is a read and takes no idempotency key")
             return await self._observed_read(operation, params)
         self._refuse_nested()
-        ticket = self._tickets.of_operation(operation, await self._prepared(operation, params), deadline)
-        try:
-            self.queue.submit(ticket)
-        except StateError:
-            self.observer.operation(operation.name, "not_written")
-            raise
-        return await self._finished(value_of(await ticket.future))
+        return await self._finished(await self._calls.one(operation, params, deadline, key))
+
+    async def purge_receipts(self) -> int:
+        """Remove receipts that are too old or too many; the store does so by itself once a minute."""
+
+        def write(script: Callable[[Connection], Any]) -> Awaitable[Any]:
+            return self.write("purge_receipts", script, keys=_RECEIPT_KEYS)
+
+        return await self._receipts.purge(self.read, write)
 
     async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
         try:
@@ -307,60 +331,26 @@ class Store:
         *,
         atomic: bool,
         deadline: float | None = None,
+        keys: Sequence[RequestKey | None] = (),
     ) -> list[Outcome]:
         """Run several writes: each on its own in order, or all in one transaction.
 
+        Args:
+            calls: Operations with their parameters.
+            atomic: All or none.
+            deadline: As for ``run``.
+            keys: One for each call, or none at all; as for ``run``.
         Returns:
             One outcome per call; with ``atomic`` they are all written or none.
         """
         self._refuse_nested()
-        prepared: list[tuple[Operation, Any]] = []
-        for operation, params in calls:
-            if not operation.writes:
-                raise InvalidInputError(f"{operation.name} is a read and cannot be part of a batch")
-            try:
-                prepared.append((operation, await self._prepared(operation, params)))
-            except StateError as error:
-                if atomic:
-                    return [NotWritten(error)] * len(calls)
-                prepared.append((operation, error))
-        if atomic:
-            return await self._run_atomic(prepared, deadline)
-        tickets = [
-            NotWritten(params)
-            if isinstance(params, StateError)
-            else self._tickets.of_operation(operation, params, deadline)
-            for operation, params in prepared
-        ]
-        entered = [ticket for ticket in tickets if isinstance(ticket, Ticket)]
-        self.queue.submit_all(entered)
-        try:
-            outcomes = [await ticket.future if isinstance(ticket, Ticket) else ticket for ticket in tickets]
-        except asyncio.CancelledError:
-            for ticket in entered:
-                ticket.future.cancel()
-            raise
+        outcomes = await self._calls.several(calls, keys, atomic=atomic, deadline=deadline)
         return [await self._finished_outcome(outcome) for outcome in outcomes]
 
     async def _finished_outcome(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Written) and isinstance(outcome.value, Deferred):
             return Written(await self._finished(outcome.value))
         return outcome
-
-    async def _run_atomic(self, prepared: Sequence[tuple[Operation, Any]], deadline: float | None) -> list[Outcome]:
-        if not prepared:
-            return []
-        ticket = self._tickets.of_batch(prepared, deadline)
-        self.queue.submit(ticket)
-        outcome = await ticket.future
-        if isinstance(outcome, Written):
-            return [await self._finished_outcome(Written(value)) for value in outcome.value]
-        return [outcome] * len(prepared)
-
-    async def _prepared(self, operation: Operation, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if operation.prepare is None:
-            return params
-        return await run_pure(operation.prepare, dict(params), operation.size(params))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
-from lionstate.queue import CommitNews, QueueLimits, Ticket
+from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
 from lionstate.store import Store
 
 from .api import OperationLike, Verb
@@ -70,6 +70,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         engine_settings(settings),
         observer=metrics,
         limits=queue_limits(settings),
+        receipts=ReceiptLimits(settings.receipts.keep_seconds, settings.receipts.max_count),
         lionagi_compatible=settings.storage.lionagi_compatible,
         own=url.path is not None,
     )

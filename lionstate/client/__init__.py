@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -25,7 +26,12 @@ R = TypeVar("R")
 
 
 class StateClient(Facade):
-    """A store behind a daemon: the same methods as StateDB, over HTTP."""
+    """A store behind a daemon: the same methods as StateDB, over HTTP.
+
+    A write whose answer is lost is sent again, up to six times in three seconds: what is not idempotent by nature
+    travels under an idempotency key of its own and happens once. When no attempt is answered,
+    ``OutcomeUnknownError.idempotency_key`` is that key: ``with_key(key)`` and the same call find out.
+    """
 
     def __init__(self, target: str, *, token: str | None = None, timeout: float = 30.0) -> None:
         """Take the address; nothing is connected yet.
@@ -109,6 +115,7 @@ class StateClient(Facade):
         *,
         writes: bool,
         idempotent: bool,
+        key: str | None = None,
     ) -> Any:
         call = Call(
             operation_name,
@@ -116,6 +123,7 @@ class StateClient(Facade):
             writes=writes,
             idempotent=idempotent,
             deadline=time.monotonic() + self._transport.timeout,
+            key=key if idempotent else key or _new_key(),
         )
         return codec.decode_result(await (self._writes if writes else self._reads).run(call))
 
@@ -130,26 +138,50 @@ class StateClient(Facade):
         return result
 
     async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> list[Outcome]:
-        codecs = [_codec(operation.script) for operation, _ in calls]
+        codecs = [_codec(operation.script) for operation, _, _ in calls]
         deadline = time.monotonic() + self._transport.timeout
         encoded = [
-            Call(operation.name, codec.encode(dict(params)), operation.writes, operation.idempotent, deadline)
-            for (operation, params), codec in zip(calls, codecs, strict=True)
+            Call(
+                operation.name,
+                codec.encode(dict(params)),
+                operation.writes,
+                operation.idempotent,
+                deadline,
+                key if operation.idempotent else key or _new_key(),
+            )
+            for (operation, params, key), codec in zip(calls, codecs, strict=True)
         ]
-        replies = await send_batch(self._transport, encoded, atomic=atomic, deadline=deadline)
-        return [_outcome(codec, reply) for codec, reply in zip(codecs, replies, strict=True)]
+        try:
+            replies = await send_batch(self._transport, encoded, atomic=atomic, deadline=deadline)
+        except OutcomeUnknownError as error:
+            return [Unknown(OutcomeUnknownError(str(error), idempotency_key=call.key)) for call in encoded]
+        return [_outcome(codec, call, reply) for codec, call, reply in zip(codecs, encoded, replies, strict=True)]
 
-    async def _post(self, script: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    async def _keyed(
+        self, key: str, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        result: R = await self._post(script, args, kwargs, key)
+        return result
+
+    async def _post(
+        self, script: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], key: str | None = None
+    ) -> Any:
         operation = operation_of(script)
         codec = _codec(script)
         params = operation.bind(args, kwargs)
-        return await self._call(operation.name, codec, params, writes=operation.writes, idempotent=operation.idempotent)
+        writes, idempotent = operation.writes, operation.idempotent
+        return await self._call(operation.name, codec, params, writes=writes, idempotent=idempotent, key=key)
 
 
-def _outcome(codec: wire.Codec, reply: wire.BatchReply) -> Outcome:
+def _new_key() -> str:
+    """What makes one call its own, so that it may be sent again."""
+    return uuid.uuid4().hex
+
+
+def _outcome(codec: wire.Codec, call: Call, reply: wire.BatchReply) -> Outcome:
     if reply.error is None:
         return Written(codec.decode_result(reply.result))
-    error = wire.error_from_problem(reply.error)
+    error = call.named(wire.error_from_problem(reply.error))
     return Unknown(error) if isinstance(error, OutcomeUnknownError) else NotWritten(error)
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from lionstate import wire
+from lionstate.client.repeating import until_answered
 from lionstate.client.transport import Transport, unanswered
-from lionstate.errors import ClosedError, DeadlineExceededError, StateError
+from lionstate.errors import ClosedError, DeadlineExceededError, OutcomeUnknownError, StateError
 
 __all__ = ["Call", "Coalescer", "send_batch"]
 
@@ -22,15 +23,27 @@ _MAX_BATCH_BYTES = 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of an operation, its parameters encoded."""
+    """One call of an operation, its parameters encoded; its key stays its own in whatever request it travels."""
 
     operation: str
     params: bytes
     writes: bool
     idempotent: bool
     deadline: float
+    key: str | None = None
     sent: bool = False
     reply: asyncio.Future[bytes | msgspec.Raw] = field(default_factory=lambda: asyncio.Future())
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice writes what sending it once writes."""
+        return self.idempotent or self.key is not None
+
+    def named(self, error: StateError) -> StateError:
+        """An error of this call: an unknown outcome says under which key to ask again."""
+        if isinstance(error, OutcomeUnknownError):
+            error.idempotency_key = self.key
+        return error
 
 
 class Coalescer:
@@ -79,7 +92,7 @@ class Coalescer:
         except TimeoutError:
             if not call.sent:
                 raise DeadlineExceededError from None
-            raise unanswered(call.writes) from None
+            raise call.named(unanswered(call.writes)) from None
 
     async def close(self) -> None:
         """Refuse what waits and let the requests under way end."""
@@ -119,14 +132,7 @@ class Coalescer:
         await self._guard([call], self._send_alone(call))
 
     async def _send_alone(self, call: Call) -> None:
-        answer = await self._transport.request(
-            "POST",
-            f"/v1/ops/{call.operation}",
-            call.params,
-            deadline=call.deadline,
-            writes=call.writes,
-            idempotent=call.idempotent,
-        )
+        answer = await _send(self._transport, f"/v1/ops/{call.operation}", call.params, [call], call.deadline, call.key)
         if not call.reply.done():
             call.reply.set_result(answer)
 
@@ -141,7 +147,7 @@ class Coalescer:
             if reply.error is None:
                 call.reply.set_result(reply.result)
             else:
-                call.reply.set_exception(wire.error_from_problem(reply.error))
+                call.reply.set_exception(call.named(wire.error_from_problem(reply.error)))
 
     async def _guard(self, batch: Sequence[Call], sending: Awaitable[None]) -> None:
         # Whatever happens, every caller gets an answer: nobody else would wake it.
@@ -160,7 +166,7 @@ class Coalescer:
 def _fail(call: Call, error: StateError) -> None:
     if not call.reply.done():
         # One exception object raised in several tasks would share its traceback.
-        call.reply.set_exception(_copy(error))
+        call.reply.set_exception(call.named(_copy(error)))
 
 
 def _copy(error: StateError) -> StateError:
@@ -178,13 +184,23 @@ async def send_batch(
     Raises:
         StateError: The batch as a whole was refused, or its answer was lost.
     """
-    request = wire.BatchRequest([wire.BatchCall(call.operation, msgspec.Raw(call.params)) for call in calls], atomic)
-    answer = await transport.request(
-        "POST",
-        "/v1/batch",
-        msgspec.json.encode(request),
-        deadline=deadline,
-        writes=any(call.writes for call in calls),
-        idempotent=all(call.idempotent for call in calls),
+    request = wire.BatchRequest(
+        [wire.BatchCall(call.operation, msgspec.Raw(call.params), call.key) for call in calls], atomic
     )
+    answer = await _send(transport, "/v1/batch", msgspec.json.encode(request), calls, deadline)
     return wire.decode_batch_response(answer, expected=len(calls))
+
+
+async def _send(
+    transport: Transport, path: str, body: bytes, calls: Sequence[Call], deadline: float, key: str | None = None
+) -> bytes:
+    """Post calls; a write that may be repeated is, while its answer is lost."""
+    writes = any(call.writes for call in calls)
+    repeatable = all(call.repeatable for call in calls)
+
+    def attempt() -> Awaitable[bytes]:
+        return transport.request("POST", path, body, deadline=deadline, writes=writes, idempotent=repeatable, key=key)
+
+    if not (writes and repeatable):
+        return await attempt()
+    return await until_answered(attempt, keyed=all(call.key is not None for call in calls), deadline=deadline)

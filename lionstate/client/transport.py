@@ -93,7 +93,15 @@ class Transport:
             await session.close()
 
     async def request(
-        self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool, idempotent: bool
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        deadline: float,
+        writes: bool,
+        idempotent: bool,
+        key: str | None = None,
     ) -> bytes:
         """Send one request and read the whole answer.
 
@@ -104,17 +112,18 @@ class Transport:
             deadline: Value of `time.monotonic()`.
             writes: Whether a lost answer leaves the outcome open.
             idempotent: Whether to try once more when no connection could be made.
+            key: The idempotency key of a write.
         Raises:
             StateError: What the daemon's problem document says.
             DaemonUnreachableError: Nothing was sent, or a read was not answered.
             OutcomeUnknownError: A write was sent and not answered.
         """
         try:
-            return (await self._once(method, path, body, deadline=deadline, writes=writes))[0]
+            return (await self._once(method, path, body, deadline=deadline, writes=writes, key=key))[0]
         except DaemonUnreachableError as exc:
             if not idempotent or not isinstance(exc.__cause__, aiohttp.ClientConnectorError):
                 raise
-            return (await self._once(method, path, body, deadline=deadline, writes=writes))[0]
+            return (await self._once(method, path, body, deadline=deadline, writes=writes, key=key))[0]
 
     async def get(self, path: str, *, deadline: float) -> tuple[bytes, Mapping[str, str]]:
         """Send one read and return the answer with its headers; raises as ``request``."""
@@ -126,7 +135,7 @@ class Transport:
         return self._session is not None
 
     async def _once(
-        self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool
+        self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool, key: str | None = None
     ) -> tuple[bytes, Mapping[str, str]]:
         if self._session is None:
             raise ClosedError("the client is not open")
@@ -135,6 +144,9 @@ class Transport:
             raise DeadlineExceededError
         asked = left - min(left * _MARGIN, _MARGIN_SECONDS)
         state = SimpleNamespace(sent=False)
+        headers = {"Lionstate-Deadline-Ms": str(max(1, int(asked * 1000)))}
+        if key is not None:
+            headers["Idempotency-Key"] = key
         try:
             async with (
                 asyncio.timeout(left),
@@ -142,7 +154,7 @@ class Transport:
                     method,
                     self._base + path,
                     data=body,
-                    headers={"Lionstate-Deadline-Ms": str(max(1, int(asked * 1000)))},
+                    headers=headers,
                     timeout=aiohttp.ClientTimeout(total=None),
                     allow_redirects=False,
                     trace_request_ctx=state,

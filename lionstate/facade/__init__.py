@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+
+from lionstate.engine import Deferred, Refused
+from lionstate.errors import InvalidInputError
 from lionstate.facade.approvals import ApprovalFacade
 from lionstate.facade.batch import Batch
 from lionstate.facade.controls import ControlFacade
@@ -14,7 +19,7 @@ from lionstate.facade.invocations import InvocationFacade
 from lionstate.facade.progression import ProgressionFacade
 from lionstate.facade.projects import ProjectFacade
 from lionstate.facade.retention import RetentionFacade
-from lionstate.facade.runner import Runner
+from lionstate.facade.runner import Runner, WholeRunner
 from lionstate.facade.schedule_runs import ScheduleRunFacade
 from lionstate.facade.schedule_statistics import ScheduleStatisticsFacade
 from lionstate.facade.schedules import NO_CURSOR_CLAIM, ScheduleFacade
@@ -23,6 +28,7 @@ from lionstate.facade.shows import ShowFacade
 from lionstate.facade.status import StatusFacade
 from lionstate.facade.tasks import TaskFacade, WorkerFacade
 from lionstate.facade.teams import TeamFacade
+from lionstate.queue import RequestKey
 
 __all__ = [
     "NO_CURSOR_CLAIM",
@@ -36,6 +42,7 @@ __all__ = [
     "EvidenceFacade",
     "Facade",
     "InvocationFacade",
+    "KeyedCalls",
     "MessageFacade",
     "ProgressionFacade",
     "ProjectFacade",
@@ -54,7 +61,11 @@ __all__ = [
 ]
 
 
-class Facade(
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Families(
     ProgressionFacade,
     MessageFacade,
     SessionFacade,
@@ -78,6 +89,27 @@ class Facade(
     WorkerFacade,
     DispatchFacade,
 ):
+    """The methods of every family of records."""
+
+
+class KeyedCalls(_Families):
+    """What ``with_key`` gives: every writing method, under one idempotency key."""
+
+    def __init__(self, runner: WholeRunner, key: str) -> None:
+        """Run on ``runner`` under ``key``."""
+        self._runner = runner
+        self._key = RequestKey("", key).key
+
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._runner._keyed(self._key, script, *args, **kwargs)
+
+    async def _read(
+        self, script: Callable[Concatenate[Any, P], Deferred[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> NoReturn:
+        raise InvalidInputError("a read takes no idempotency key")
+
+
+class Facade(_Families, WholeRunner):
     """Every facade method that exists both in process and through the daemon."""
 
     def batch(self, *, atomic: bool = True) -> Batch:
@@ -92,3 +124,23 @@ class Facade(
         Contract: design §1.
         """
         return Batch(self, Facade, atomic=atomic)
+
+    def with_key(self, key: str) -> KeyedCalls:
+        """Every writing method, for one call that happens once however often it is made under this key.
+
+        Use: ``await state.with_key(key).submit_task(…)``. A repeat, also after a crash between the commit and the
+        answer, runs nothing and gets the first answer; a call that raised left nothing and runs again. It is the way to
+        ask what became of a write whose outcome is unknown: make the same call with the key of the error.
+
+        Args:
+            key: 1 to 255 printable ASCII characters without blanks, new for every call; kept for 24 hours, or what a
+                daemon's ``receipts.keep_seconds`` says. Keys of different users of a daemon are different keys.
+        Raises:
+            InvalidInputError: It is no key; of the method, when it is a read.
+            IdempotencyConflictError: Of the method: the key was used for another call; nothing was changed.
+            ResultNotKeptError: Of the method: the first call is written, its result above 256 KiB was not kept.
+
+        Cost: one row in the write's transaction, and no fold with other calls.
+        Contract: design decision 39.
+        """
+        return KeyedCalls(self, key)

@@ -8,10 +8,11 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from lionstate.engine import Deferred, Outcome, Written
 from lionstate.errors import InvalidInputError
-from lionstate.facade.runner import BatchCall, Runner
+from lionstate.facade.runner import BatchCall, WholeRunner
 from lionstate.operations import operation_of
+from lionstate.queue import RequestKey
 
-__all__ = ["Batch", "Collected"]
+__all__ = ["Batch", "Collected", "KeyedBatch"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +34,7 @@ class Batch:
             ``Unknown`` with the error.
     """
 
-    def __init__(self, runner: Runner, facade: type, *, atomic: bool) -> None:
+    def __init__(self, runner: WholeRunner, facade: type, *, atomic: bool) -> None:
         """Collect calls of the methods of ``facade`` for ``runner``."""
         self._runner = runner
         self._facade = facade
@@ -42,16 +43,27 @@ class Batch:
         self._open = False
         self.results: Sequence[Outcome] = ()
 
+    def with_key(self, key: str) -> KeyedBatch:
+        """Collect the next call under an idempotency key; see ``Facade.with_key``.
+
+        Raises:
+            InvalidInputError: It is no key.
+        """
+        return KeyedBatch(self, RequestKey("", key).key)
+
     def __getattr__(self, name: str) -> Callable[..., Collected]:
         """A facade method that collects."""
+        return self._collecting(name)
+
+    def _collecting(self, name: str, key: str | None = None) -> Callable[..., Collected]:
         method = None if name.startswith("_") else getattr(self._facade, name, None)
-        if method is None or name == "batch":
+        if method is None or name in ("batch", "with_key"):
             raise AttributeError(f"a batch has no method {name}")
 
         def collect(*args: Any, **kwargs: Any) -> Collected:
             if not self._open:
                 raise InvalidInputError("a batch takes calls inside its block only")
-            call = method(_Collector(self._calls), *args, **kwargs)
+            call = method(_Collector(self._calls, key), *args, **kwargs)
             try:
                 # The collector never waits, so that the method ends at its first step.
                 call.send(None)
@@ -86,15 +98,29 @@ class Batch:
                     raise outcome.error
 
 
+class KeyedBatch:
+    """What ``Batch.with_key`` gives: the same methods, for one call."""
+
+    def __init__(self, batch: Batch, key: str) -> None:
+        """Collect into ``batch`` under ``key``."""
+        self._batch = batch
+        self._key = key
+
+    def __getattr__(self, name: str) -> Callable[..., Collected]:
+        """A facade method that collects."""
+        return self._batch._collecting(name, self._key)
+
+
 class _Collector:
     """The runner under a batch: notes the call."""
 
-    def __init__(self, calls: list[BatchCall]) -> None:
+    def __init__(self, calls: list[BatchCall], key: str | None) -> None:
         self._calls = calls
+        self._key = key
 
     async def _run(self, script: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Any:
         operation = operation_of(script)
-        self._calls.append((operation, operation.bind(args, kwargs)))
+        self._calls.append(BatchCall(operation, operation.bind(args, kwargs), self._key))
         return None
 
     async def _read(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from lionstate.engine import Deferred, Outcome, Refused
 from lionstate.operations import Operation
 
-__all__ = ["BatchCall", "Runner"]
+__all__ = ["BatchCall", "Runner", "WholeRunner"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-BatchCall: TypeAlias = tuple[Operation, Mapping[str, Any]]
+
+
+class BatchCall(NamedTuple):
+    """One call of a batch, and the idempotency key that its caller gave it."""
+
+    operation: Operation
+    params: Mapping[str, Any]
+    key: str | None = None
 
 
 class Runner(Protocol):
@@ -28,6 +35,16 @@ class Runner(Protocol):
         """Run a read whose last part is pure work outside the transaction."""
         ...
 
+
+class WholeRunner(Runner, Protocol):
+    """What a store or a client is besides: it runs batches, and calls under a key."""
+
     async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> Sequence[Outcome]:
         """Run several writes, each on its own in order or all in one transaction; one outcome per call."""
+        ...
+
+    async def _keyed(
+        self, key: str, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a write under an idempotency key; its repeats get the first answer."""
         ...

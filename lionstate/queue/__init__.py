@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lionstate.queue.news import CommitNews
+from lionstate.queue.receipts import ReceiptLimits, RequestKey
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.write_queue import WriteQueue
 
-__all__ = ["CommitNews", "QueueLimits", "Ticket", "TicketClass", "WriteQueue"]
+__all__ = ["CommitNews", "QueueLimits", "ReceiptLimits", "RequestKey", "Ticket", "TicketClass", "WriteQueue"]

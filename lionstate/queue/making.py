@@ -7,16 +7,17 @@ import copy
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
 from lionstate.engine import Outcome, Refused, Reply, Written
 from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
+from lionstate.queue.receipts import Claim, Receipts
 from lionstate.queue.ticket import Fold, Ticket, TicketClass
 
-__all__ = ["TicketMaker", "value_of"]
+__all__ = ["PreparedCall", "TicketMaker", "value_of"]
 
 _SCRIPT_BYTES = 256
 
@@ -29,16 +30,35 @@ def value_of(outcome: Outcome) -> Any:
     raise copy.copy(outcome.error) from outcome.error.__cause__
 
 
-class TicketMaker:
-    """Makes the tickets of one store; the folds share the store's parsed values."""
+class PreparedCall(NamedTuple):
+    """A call whose parameters are prepared, and the claim to its receipt if it has a key."""
 
-    def __init__(self, parsed: ParsedValues) -> None:
+    operation: Operation
+    params: Mapping[str, Any]
+    claim: Claim | None = None
+
+    def keys(self) -> frozenset[str] | None:
+        """What it may touch, its receipt included; None is everything."""
+        keys = self.operation.keys(self.params)
+        return keys if keys is None or self.claim is None else keys | {self.claim.queue_key}
+
+
+class TicketMaker:
+    """Makes the tickets of one store; the folds share the store's parsed values.
+
+    Attributes:
+        receipts: Those of the store.
+    """
+
+    def __init__(self, parsed: ParsedValues, receipts: Receipts) -> None:
         """Use ``parsed`` in every fold."""
         self._parsed = parsed
         self._folds: dict[str, Fold] = {}
+        self.receipts = receipts
 
-    def of_operation(self, operation: Operation, params: Mapping[str, Any], deadline: float | None) -> Ticket:
-        """One call of an operation; its parameters are prepared."""
+    def of_operation(self, prepared: PreparedCall, deadline: float | None) -> Ticket:
+        """One call of an operation; with a key it is folded with no other, so that its receipt is its own."""
+        operation, params, claim = prepared
         fold = self._fold(operation)
         if fold is None:
             call: Callable[[Connection], Any] = functools.partial(operation.script, **params)
@@ -48,9 +68,10 @@ class TicketMaker:
             def call(conn: Connection) -> Any:
                 return single(conn, [params])[0]
 
-        return _ticket(
-            operation.name, call, operation.keys(params), operation.size(params), deadline, params=params, fold=fold
-        )
+        if claim is not None:
+            call, fold = self.receipts.once(claim, call), None
+        size = operation.size(params)
+        return _ticket(operation.name, call, prepared.keys(), size, deadline, params=params, fold=fold)
 
     def of_script(
         self,
@@ -64,15 +85,19 @@ class TicketMaker:
         """A script that is no operation."""
         return _ticket(name, script, keys, size_bytes, deadline, kind=kind)
 
-    def of_batch(self, calls: Sequence[tuple[Operation, Mapping[str, Any]]], deadline: float | None) -> Ticket:
+    def of_batch(self, calls: Sequence[PreparedCall], deadline: float | None) -> Ticket:
         """All calls in one transaction, all or none; the ticket has the union of their keys."""
-        scripts = [functools.partial(operation.script, **params) for operation, params in calls]
+        scripts = [self._script(call) for call in calls]
         keys: frozenset[str] | None = frozenset()
-        for operation, params in calls:
-            found = operation.keys(params)
+        for call in calls:
+            found = call.keys()
             keys = None if keys is None or found is None else keys | found
-        size = sum(operation.size(params) for operation, params in calls)
+        size = sum(call.operation.size(call.params) for call in calls)
         return _ticket("batch", functools.partial(_run_all, scripts), keys, size, deadline)
+
+    def _script(self, call: PreparedCall) -> Callable[[Connection], Any]:
+        script = functools.partial(call.operation.script, **call.params)
+        return script if call.claim is None else self.receipts.once(call.claim, script)
 
     def _fold(self, operation: Operation) -> Fold | None:
         if operation.fold is None:

@@ -15,6 +15,7 @@ from lionstate.errors import (
     ProgressionBlockedError,
     StateError,
 )
+from lionstate.queue import RequestKey
 from lionstated.metrics import Metrics
 from lionstated.process import Parts, StoreFactory
 from lionstated.settings import Settings, load_settings
@@ -80,6 +81,7 @@ class FakeStore:
         self.rows: dict[str, list[str]] = {}
         self.runs: list[str] = []
         self.batches: list[int] = []
+        self.keys: list[tuple[str, str] | None] = []
         self.deadlines: list[float | None] = []
         self.cancelled = anyio.Event()
         self.entered = anyio.Event()
@@ -88,7 +90,15 @@ class FakeStore:
         self.gate.set()
         self.closed = 0
 
-    async def run(self, operation: Operation, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
+    async def run(
+        self,
+        operation: Operation,
+        params: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        key: RequestKey | None = None,
+    ) -> Any:
+        self.keys.append(None if key is None else (key.caller, key.key))
         self.runs.append(operation.name)
         self.deadlines.append(deadline)
         await self._pass()
@@ -100,7 +110,9 @@ class FakeStore:
         *,
         atomic: bool,
         deadline: float | None = None,
+        keys: Sequence[RequestKey | None] = (),
     ) -> list[Outcome]:
+        self.keys += [None if key is None else (key.caller, key.key) for key in keys]
         self.batches.append(len(calls))
         await self._pass()
         outcomes: list[Outcome] = []

@@ -86,7 +86,11 @@ async def test_other_refusals(serving: Serving, http: aiohttp.ClientSession) -> 
         await problem_of(response, 405, "invalid_input")
         assert response.headers["allow"] == "POST"
         await problem_of(await http.post(APPEND, data=b"{}"), 400, "invalid_input")
-        for name, value in (("Lionstate-Deadline-Ms", "soon"), ("Idempotency-Key", "k")):
+        for name, value in (
+            ("Lionstate-Deadline-Ms", "soon"),
+            ("Idempotency-Key", "k k"),
+            ("Idempotency-Key", "k" * 256),
+        ):
             response = await http.post(APPEND, json=body, headers={name: value})
             await problem_of(response, 400, "invalid_input")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.client import StateClient
+from lionstate.client import StateClient, repeating
 from lionstate.errors import (
     AccessDeniedError,
     ClosedError,
@@ -143,7 +143,10 @@ async def test_nobody_there(folder: Path) -> None:
         StateClient("/path/only")
 
 
-async def test_a_lost_answer_is_unknown_for_writes_and_unreachable_for_reads(folder: Path) -> None:
+async def test_a_lost_answer_is_unknown_for_writes_and_unreachable_for_reads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeating, "_PAUSES", (0.0,))
     server = await hung_server(folder / "h.sock", lambda writer: writer.close())
     async with server, StateClient(f"unix:{folder / 'h.sock'}") as client:
         results = await asyncio.gather(*(append(client, "p", f"m{i}") for i in range(3)), return_exceptions=True)

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
+from lionstate.queue import RequestKey
+
 __all__ = [
     "GENERATION_HEADER",
     "MAX_WAIT_SECONDS",
@@ -56,13 +58,25 @@ class OperationLike(Protocol):
 class StoreLike(Protocol):
     """An open store."""
 
-    async def run(self, operation: Any, params: Mapping[str, Any], *, deadline: float | None = None) -> Any:
-        """Run one operation; raises StateError."""
+    async def run(
+        self,
+        operation: Any,
+        params: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        key: RequestKey | None = None,
+    ) -> Any:
+        """Run one operation, a write under a key once; raises StateError."""
 
     async def run_batch(
-        self, calls: Sequence[tuple[Any, Mapping[str, Any]]], *, atomic: bool, deadline: float | None = None
+        self,
+        calls: Sequence[tuple[Any, Mapping[str, Any]]],
+        *,
+        atomic: bool,
+        deadline: float | None = None,
+        keys: Sequence[RequestKey | None] = (),
     ) -> Sequence[Any]:
-        """Run operations in order; one outcome each, with `.value` or `.error`."""
+        """Run operations in order, with a key each or none; one outcome each, with `.value` or `.error`."""
 
 
 class ListenerLike(Protocol):

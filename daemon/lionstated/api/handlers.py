@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import anyio
@@ -13,9 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from lionstate import wire
 from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
+from lionstate.queue import RequestKey
 
 from ..logs import get_logger
 from ..metrics import Metrics
+from .access import caller_of
 from .contracts import (
     GENERATION_HEADER,
     MAX_WAIT_SECONDS,
@@ -27,7 +29,7 @@ from .contracts import (
     Verb,
 )
 from .failures import StoreFailures
-from .problems import Headers, HttpProblem, respond
+from .problems import REPLAYED, Headers, HttpProblem, respond
 from .server import connection_of
 
 __all__ = ["OperationHandlers", "VerbHandler"]
@@ -84,6 +86,15 @@ async def while_connected(scope: Scope, work: Awaitable[T]) -> T | None:
     return None
 
 
+class _BatchCall(NamedTuple):
+    """One operation of a batch, decoded."""
+
+    operation: OperationLike
+    codec: wire.Codec
+    params: dict[str, Any]
+    key: RequestKey | None
+
+
 class OperationHandlers:
     """All routes that run operations."""
 
@@ -128,34 +139,28 @@ class OperationHandlers:
         """`POST /v1/ops/{operation}`."""
         operation, codec = self._find(scope["path_params"]["operation"])
         deadline = self._deadline(scope)
-        if header(scope, b"idempotency-key") is not None:
-            raise InvalidInputError("Idempotency-Key is not supported yet")
+        given = header(scope, b"idempotency-key")
+        key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
         body = await read_json_body(scope, receive, self._limit_bytes)
         try:
             params = codec.decode_params(body)
         except InvalidInputError:
             self._metrics.operation(operation.name, "refused")
             raise
-        await self._answer(scope, send, operation, codec, params, deadline)
+        result = await while_connected(scope, self._run(operation, codec, params, deadline, key))
+        if result is not None:
+            await respond(send, 200, result, (REPLAYED,) if key is not None and key.replayed else ())
 
-    async def _answer(
+    async def _run(
         self,
-        scope: Scope,
-        send: Send,
         operation: OperationLike,
         codec: wire.Codec,
         params: Mapping[str, Any],
         deadline: float,
-    ) -> None:
-        result = await while_connected(scope, self._run(operation, codec, params, deadline))
-        if result is not None:
-            await respond(send, 200, result)
-
-    async def _run(
-        self, operation: OperationLike, codec: wire.Codec, params: Mapping[str, Any], deadline: float
+        key: RequestKey | None = None,
     ) -> bytes:
         try:
-            value = await self._store.run(operation, params, deadline=deadline)
+            value = await self._store.run(operation, params, deadline=deadline, key=key)
         except StateError as exc:
             self._failures.note(exc)
             raise
@@ -173,13 +178,13 @@ class OperationHandlers:
         if len(request.operations) > self._limit_operations:
             raise InvalidInputError(f"a batch has at most {self._limit_operations} operations")
         refused: dict[int, StateError] = {}
-        calls: list[tuple[OperationLike, wire.Codec, dict[str, Any]]] = []
+        calls: list[_BatchCall] = []
+        caller = caller_of(scope)
         for index, call in enumerate(request.operations):
             try:
                 operation, codec = self._find(call.operation)
-                if call.idempotency_key is not None:
-                    raise InvalidInputError("idempotency_key is not supported yet")
-                calls.append((operation, codec, codec.decode_params(call.params)))
+                key = None if call.idempotency_key is None else RequestKey(caller, call.idempotency_key)
+                calls.append(_BatchCall(operation, codec, codec.decode_params(call.params), key))
             except StateError as exc:
                 if request.atomic:
                     raise
@@ -193,32 +198,31 @@ class OperationHandlers:
         ]
         await respond(send, 200, msgspec.json.encode(wire.BatchResponse(results)))
 
-    async def _run_batch(
-        self, calls: Sequence[tuple[OperationLike, wire.Codec, dict[str, Any]]], atomic: bool, deadline: float
-    ) -> list[wire.BatchReply]:
-        if not atomic and not any(operation.writes for operation, _, _ in calls):
+    async def _run_batch(self, calls: Sequence[_BatchCall], atomic: bool, deadline: float) -> list[wire.BatchReply]:
+        if not atomic and not any(call.operation.writes for call in calls):
             return await self._run_reads(calls, deadline)
         outcomes = await self._store.run_batch(
-            [(operation, params) for operation, _, params in calls], atomic=atomic, deadline=deadline
+            [(call.operation, call.params) for call in calls],
+            atomic=atomic,
+            deadline=deadline,
+            keys=[call.key for call in calls],
         )
         replies: list[wire.BatchReply] = []
-        for (operation, codec, _), outcome in zip(calls, outcomes, strict=True):
+        for call, outcome in zip(calls, outcomes, strict=True):
             error: StateError | None = getattr(outcome, "error", None)
             if error is not None:
                 self._failures.note(error)
-            replies.append(_done(operation, codec, outcome.value) if error is None else _failed(error))
+            replies.append(_done(call, outcome.value) if error is None else _failed(error))
         return replies
 
-    async def _run_reads(
-        self, calls: Sequence[tuple[OperationLike, wire.Codec, dict[str, Any]]], deadline: float
-    ) -> list[wire.BatchReply]:
+    async def _run_reads(self, calls: Sequence[_BatchCall], deadline: float) -> list[wire.BatchReply]:
         # Reads take no turn of the writer: the store's readers run them side by side.
         replies: dict[int, wire.BatchReply] = {}
 
         async def one(index: int) -> None:
-            operation, codec, params = calls[index]
+            operation, codec, params, key = calls[index]
             try:
-                result = await self._run(operation, codec, params, deadline)
+                result = await self._run(operation, codec, params, deadline, key)
                 replies[index] = wire.BatchReply("written", msgspec.Raw(result))
             except StateError as exc:
                 replies[index] = _failed(exc)
@@ -319,13 +323,14 @@ def _encode(operation: OperationLike, codec: wire.Codec, value: object) -> bytes
         raise error(f"the result of {operation.name} has no JSON form") from exc
 
 
-def _done(operation: OperationLike, codec: wire.Codec, value: object) -> wire.BatchReply:
+def _done(call: _BatchCall, value: object) -> wire.BatchReply:
+    replayed = call.key is not None and call.key.replayed
     try:
-        return wire.BatchReply("written", msgspec.Raw(_encode(operation, codec, value)))
+        return wire.BatchReply("written", msgspec.Raw(_encode(call.operation, call.codec, value)), replayed=replayed)
     except StateError as exc:
         return _failed(exc)
 
 
 def _failed(error: StateError) -> wire.BatchReply:
     unknown = isinstance(error, OutcomeUnknownError)
-    return wire.BatchReply("unknown" if unknown else "not_written", error=wire.problem(error))
+    return wire.BatchReply("unknown" if unknown else "not_written", error=wire.problem(error), replayed=error.replayed)

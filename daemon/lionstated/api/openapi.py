@@ -31,6 +31,7 @@ _READING = {
 }
 _WRITING = {**_READING, 404: "The row does not exist; nothing was changed."}
 _SEGMENT = {"type": "string", "pattern": r"^[^/.\u0000][^/\u0000]*$"}
+_KEY = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 _DEADLINES = {
     "parameters": [
         {
@@ -40,6 +41,23 @@ _DEADLINES = {
             "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
         }
     ]
+}
+_KEYED = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "description": "Names this call: it is run once, and a repeat gets the first answer. The same key with"
+            " another call is refused with `idempotency_conflict`.",
+            "schema": _KEY,
+        }
+    ]
+}
+_REPLAYED = {
+    "Idempotency-Replayed": {
+        "description": "This is the kept answer of an earlier call with the same key.",
+        "schema": {"const": "true"},
+    }
 }
 _PROBLEM_SCHEMA = {
     "type": "object",
@@ -53,6 +71,7 @@ _PROBLEM_SCHEMA = {
         "reason": {"type": "string"},
         "retry_after_seconds": {"type": "number", "minimum": 0},
         "request_id": {"type": "string"},
+        "replayed": {"const": True},
         "outcome": {"enum": ["not_written", "unknown"]},
     },
 }
@@ -71,7 +90,7 @@ _BATCH_REQUEST = {
                 "properties": {
                     "operation": {"type": "string"},
                     "params": {"type": "object", "default": {}},
-                    "idempotency_key": {"type": ["string", "null"], "default": None},
+                    "idempotency_key": {**_KEY, "type": ["string", "null"], "default": None},
                 },
             },
         },
@@ -91,6 +110,7 @@ _BATCH_RESPONSE = {
                     "outcome": {"enum": ["written", "not_written", "unknown"]},
                     "result": {},
                     "error": _ref("Problem"),
+                    "replayed": {"type": "boolean", "default": False},
                 },
             },
         }
@@ -184,8 +204,10 @@ def openapi_document(
 
 def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
     marks = {"x-writes": operation.writes, "x-idempotent": operation.idempotent}
-    answer = _answer(result, _WRITING if operation.writes else _READING)
-    return _described(name, operation.script, **marks, **_body(params), **answer)
+    if not operation.writes:
+        return _described(name, operation.script, **marks, **_body(params), **_answer(result, _READING))
+    answer = _answer(result, _WRITING, _REPLAYED)
+    return _described(name, operation.script, **marks, **_KEYED, **_body(params), **answer)
 
 
 def _described(name: str, call: Callable[..., Any], **rest: Any) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from lionstate.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 from ..logs import get_logger
 
-__all__ = ["Guard", "HttpProblem", "Policy", "respond", "respond_problem"]
+__all__ = ["REPLAYED", "Guard", "HttpProblem", "Policy", "respond", "respond_problem"]
 
 Policy = Callable[[Scope], None]
 Headers = Iterable[tuple[bytes, bytes]]
+# On the kept answer of an earlier call with the same idempotency key.
+REPLAYED: tuple[bytes, bytes] = (b"idempotency-replayed", b"true")
 _JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
 _PROBLEM: tuple[bytes, bytes] = (b"content-type", b"application/problem+json")
 
@@ -49,6 +51,8 @@ async def respond_problem(
     all_headers = list(headers)
     if error.retry_after_seconds is not None:
         all_headers.append((b"retry-after", str(math.ceil(error.retry_after_seconds)).encode()))
+    if error.replayed:
+        all_headers.append(REPLAYED)
     document = wire.problem(error, request_id=request_id or None, status=status)
     await respond(send, document["status"], wire.encode(document), all_headers, content_type=_PROBLEM)
 

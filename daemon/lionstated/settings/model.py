@@ -117,6 +117,15 @@ class Queue(Section):
     max_hold_ms: int = Field(default=25, ge=1, description="Estimated lock hold of one transaction.")
 
 
+class Receipts(Section):
+    """What is kept of writes with an idempotency key, so that a repeat gets the first answer."""
+
+    keep_seconds: float = Field(default=86400.0, ge=900, description="How long a repeat is recognised.")
+    max_count: int = Field(
+        default=100_000, ge=1000, description="Above so many the oldest go, but none younger than 900 s."
+    )
+
+
 class Delivery(Section):
     """The outbox: a command of yours delivers each dispatch, at least once."""
 
@@ -184,6 +193,7 @@ class Settings(BaseSettings):
     listen: Listen = Listen()
     auth: Auth = Auth()
     queue: Queue = Queue()
+    receipts: Receipts = Receipts()
     maintenance: Maintenance = Maintenance()
     delivery: Delivery = Delivery()
     shutdown: Shutdown = Shutdown()

@@ -8,6 +8,7 @@
     ├ ConflictError                             409   1
     │   ├ UniqueConflictError  ForeignKeyError  TransitionRejectedError  OwnershipConflictError
     │   ├ NestedWriteError  PhaseConflictError  AdmissionRejectedError (ValueError)
+    │   ├ IdempotencyConflictError  ResultNotKeptError
     │   └ VersionRaceError (RuntimeError)
     ├ ProgressionError                          409   1
     │   ├ ProgressionBlockedError  MalformedCollectionError
@@ -31,9 +32,10 @@ An exception's docstring is its default message.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from lionstate.codes import BlockedCode, HeldReason
+from lionstate.errors.base import StateError, WithReason
 
 __all__ = [
     "ERROR_CODES",
@@ -53,6 +55,7 @@ __all__ = [
     "ForeignKeyError",
     "ForeignLineageError",
     "HeldReason",
+    "IdempotencyConflictError",
     "InvalidInputError",
     "MalformedCollectionError",
     "NestedWriteError",
@@ -66,6 +69,7 @@ __all__ = [
     "PrefixGapError",
     "ProgressionBlockedError",
     "ProgressionError",
+    "ResultNotKeptError",
     "SchemaError",
     "SchemaTooNewError",
     "StaleCursorError",
@@ -80,41 +84,6 @@ __all__ = [
     "WireError",
     "error_from_code",
 ]
-
-
-class StateError(Exception):
-    """The store could not do what was asked."""
-
-    code: ClassVar[str] = "state_error"
-    http_status: ClassVar[int] = 500
-    exit_code: ClassVar[int] = 1
-    retryable: ClassVar[bool] = False
-
-    def __init__(self, message: str | None = None, *, retry_after_seconds: float | None = None) -> None:
-        """Build the error.
-
-        Args:
-            message: Codes and counts, never message content; the class docstring when absent.
-            retry_after_seconds: When trying again makes sense; None if that is not known.
-        """
-        self.retry_after_seconds = retry_after_seconds
-        super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
-
-
-class _WithReason(Exception):
-    """What carries a bounded code of its own: a blocked code, a verdict on a collection, a reason code."""
-
-    _said: ClassVar[str] = ""
-
-    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
-        """Build the error.
-
-        Args:
-            message: As for StateError.
-            reason: The bounded code, if there is one.
-        """
-        self.reason = reason
-        super().__init__(message or (f"{self._said}: {reason}" if self._said and reason else None))
 
 
 class InvalidInputError(StateError, ValueError):
@@ -172,7 +141,7 @@ class TransitionRejectedError(ConflictError):
     code = "transition_rejected"
 
 
-class AdmissionRejectedError(_WithReason, ConflictError, ValueError):
+class AdmissionRejectedError(WithReason, ConflictError, ValueError):
     """The queue does not take this task; ``reason`` is the reason code it would be skipped with."""
 
     code = "admission_rejected"
@@ -204,6 +173,18 @@ class VersionRaceError(ConflictError, RuntimeError):
     code = "version_race"
 
 
+class IdempotencyConflictError(ConflictError):
+    """This idempotency key was used for another call; nothing was changed: a new call needs a new key."""
+
+    code = "idempotency_conflict"
+
+
+class ResultNotKeptError(ConflictError):
+    """The first call with this key was written, and its result not kept; nothing was changed now: read it instead."""
+
+    code = "result_not_kept"
+
+
 class ProgressionError(StateError):
     """The progression cannot serve the request."""
 
@@ -211,7 +192,7 @@ class ProgressionError(StateError):
     http_status = 409
 
 
-class ProgressionBlockedError(_WithReason, ProgressionError):
+class ProgressionBlockedError(WithReason, ProgressionError):
     """The progression is blocked and has no trustworthy source for this request."""
 
     code = "progression_blocked"
@@ -219,7 +200,7 @@ class ProgressionBlockedError(_WithReason, ProgressionError):
     _said = "progression is blocked"
 
 
-class MalformedCollectionError(_WithReason, ProgressionError):
+class MalformedCollectionError(WithReason, ProgressionError):
     """The stored collection is not a JSON array."""
 
     code = "malformed_collection"
@@ -292,6 +273,24 @@ class OutcomeUnknownError(BackendError):
 
     code = "outcome_unknown"
     exit_code = 11
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry_after_seconds: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Build the error.
+
+        Args:
+            message: As for StateError.
+            retry_after_seconds: As for StateError.
+            idempotency_key: The same call with this key finds out: it runs only if it is not there, and answers as
+                the first one did. None when the call had none.
+        """
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+        self.idempotency_key = idempotency_key
 
 
 class SchemaError(StateError):
@@ -392,6 +391,6 @@ def error_from_code(code: str, message: str, *, reason: str | None = None) -> St
     """
     cls = {found.code: found for found in _tree(StateError)}.get(code, StateError)
     error = cls(message)
-    if reason is not None and isinstance(error, _WithReason):
+    if reason is not None and isinstance(error, WithReason):
         error.reason = reason
     return error

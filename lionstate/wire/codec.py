@@ -1,4 +1,4 @@
-"""JSON for parameters, results, problem documents and batches: what client and daemon agree on; knows no transport."""
+"""JSON for the parameters and the results of functions, by their signatures."""
 
 from __future__ import annotations
 
@@ -9,58 +9,14 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from types import GenericAlias, SimpleNamespace
-from typing import Any, Literal, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from lionstate.errors import (
-    AccessDeniedError,
-    BackendBusyError,
-    BackendUnavailableError,
-    ClosedError,
-    ConflictError,
-    DeadlineExceededError,
-    InvalidInputError,
-    NotFoundError,
-    OutcomeUnknownError,
-    OverloadedError,
-    ProgressionError,
-    SchemaError,
-    StateError,
-    WireError,
-    error_from_code,
-)
+from lionstate.errors import InvalidInputError, WireError
 
-__all__ = [
-    "BatchCall",
-    "BatchReply",
-    "BatchRequest",
-    "BatchResponse",
-    "Codec",
-    "decode_batch_request",
-    "decode_batch_response",
-    "decode_problem",
-    "encode",
-    "error_from_problem",
-    "problem",
-]
-
-_TYPE_PREFIX = "urn:lionstate:problem:"
-_NOT_WRITTEN = (
-    AccessDeniedError,
-    InvalidInputError,
-    NotFoundError,
-    ConflictError,
-    ProgressionError,
-    OverloadedError,
-    DeadlineExceededError,
-    BackendBusyError,
-    BackendUnavailableError,
-    SchemaError,
-    ClosedError,
-)
+__all__ = ["Codec", "canonical", "encode", "sentence"]
 
 
 def _encode_special(value: object) -> msgspec.Raw:
@@ -72,6 +28,7 @@ def _encode_special(value: object) -> msgspec.Raw:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_special)
+_sorted_encoder = msgspec.json.Encoder(enc_hook=_encode_special, order="sorted")
 # What msgspec says, without what it quotes: only types and names of ours reach the caller.
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")
 _FIELD = re.compile(r"(missing required|contains unknown) field `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")
@@ -79,7 +36,7 @@ _PATH = re.compile(r"at `\$\.([A-Za-z0-9_]+)")
 _NAME_LIMIT = 64
 
 
-def encode(obj: object) -> bytes:
+def encode(obj: object, encoder: msgspec.json.Encoder = _encoder) -> bytes:
     """Encode any supported value as JSON.
 
     Raises:
@@ -87,13 +44,22 @@ def encode(obj: object) -> bytes:
     """
     try:
         _refuse_non_finite(obj)
-        return _encoder.encode(obj)
+        return encoder.encode(obj)
     except UnicodeEncodeError as exc:
         raise InvalidInputError("text holds a lone surrogate, which JSON cannot carry") from exc
     except RecursionError as exc:
         raise InvalidInputError("the value is nested too deeply") from exc
     except (TypeError, OverflowError) as exc:
         raise InvalidInputError("the value has a type that JSON cannot carry") from exc
+
+
+def canonical(obj: object) -> bytes:
+    """Encode a value so that equal ones give equal bytes: keys in order; what was JSON already stays as it was.
+
+    Raises:
+        InvalidInputError: As `encode`.
+    """
+    return encode(obj, _sorted_encoder)
 
 
 def _refuse_non_finite(obj: object) -> None:
@@ -203,7 +169,7 @@ class Codec:
                 return self._convert(msgspec.json.decode(body, type=dict[str, Any]), strict=True)
             return _present(msgspec.json.decode(body, type=self.params_type))
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
-            raise InvalidInputError(_sentence(self.name, exc)) from None
+            raise InvalidInputError(sentence(self.name, exc)) from None
 
     def decode_query(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Decode parameters that arrive as text, such as a query string.
@@ -214,7 +180,7 @@ class Codec:
         try:
             return self._convert(dict(query), strict=False)
         except (msgspec.MsgspecError, UnicodeError) as exc:
-            raise InvalidInputError(_sentence(self.name, exc)) from None
+            raise InvalidInputError(sentence(self.name, exc)) from None
 
     def _convert(self, values: dict[str, Any], *, strict: bool) -> dict[str, Any]:
         extra: dict[str, Any] = {}
@@ -261,7 +227,8 @@ def _present(params: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in values if value is not msgspec.UNSET}
 
 
-def _sentence(operation: str, exc: Exception) -> str:
+def sentence(operation: str, exc: Exception) -> str:
+    """What a decoder's error means, in words that quote no value."""
     text = str(exc)
     if isinstance(exc, RecursionError):
         return f"{operation}: the JSON is nested too deeply"
@@ -281,118 +248,3 @@ def _sentence(operation: str, exc: Exception) -> str:
         return f"{operation}: there is no parameter {field[:_NAME_LIMIT]!a}"
     path = _PATH.search(text)
     return f"{operation}: {f'parameter {path[1]}' if path else 'a parameter'} has a value that is not allowed"
-
-
-def problem(error: StateError, *, request_id: str | None = None, status: int | None = None) -> dict[str, Any]:
-    """Describe an error as a problem document (RFC 9457).
-
-    Args:
-        error: What happened.
-        request_id: Names the request in the logs.
-        status: HTTP status where it is finer than the one of the error's class.
-    Returns:
-        `type`, `title`, `status`, `detail`, `code`; where known `reason`, `retry_after_seconds`,
-        `request_id`, and `outcome` (`not_written` or `unknown`).
-    """
-    document: dict[str, Any] = {
-        "type": _TYPE_PREFIX + error.code,
-        "title": HTTPStatus(status or error.http_status).phrase,
-        "status": status or error.http_status,
-        "detail": str(error),
-        "code": error.code,
-    }
-    if isinstance(error, OutcomeUnknownError):
-        document["outcome"] = "unknown"
-    elif isinstance(error, _NOT_WRITTEN):
-        document["outcome"] = "not_written"
-    optional = {
-        "reason": getattr(error, "reason", None),
-        "retry_after_seconds": getattr(error, "retry_after_seconds", None),
-        "request_id": request_id,
-    }
-    document.update({name: value for name, value in optional.items() if value is not None})
-    return document
-
-
-def error_from_problem(document: object) -> StateError:
-    """Build the exception that a problem document describes; WireError if it is none."""
-    if not isinstance(document, Mapping) or not isinstance(document.get("code"), str):
-        return WireError("the daemon answered with an error that is not a problem document")
-    detail, reason = document.get("detail"), document.get("reason")
-    error = error_from_code(
-        document["code"],
-        detail if isinstance(detail, str) else "",
-        reason=reason if isinstance(reason, str) else None,
-    )
-    retry = document.get("retry_after_seconds")
-    if isinstance(retry, (int, float)):
-        error.retry_after_seconds = float(retry)
-    return error
-
-
-def decode_problem(body: bytes) -> StateError:
-    """Build the exception that the body of a failed answer describes."""
-    try:
-        return error_from_problem(msgspec.json.decode(body))
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return error_from_problem(None)
-
-
-class BatchCall(msgspec.Struct, forbid_unknown_fields=True):
-    """One operation of a batch; `params` stays JSON until the operation is known."""
-
-    operation: str
-    params: msgspec.Raw = msgspec.Raw(b"{}")
-    idempotency_key: str | None = None
-
-
-class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """An ordered list of operations; `atomic` makes them one transaction."""
-
-    operations: list[BatchCall]
-    atomic: bool = False
-
-
-class BatchReply(msgspec.Struct, omit_defaults=True):
-    """What became of one operation of a batch."""
-
-    outcome: Literal["written", "not_written", "unknown"]
-    result: msgspec.Raw = msgspec.Raw(b"")
-    error: dict[str, Any] | None = None
-
-
-class BatchResponse(msgspec.Struct):
-    """One reply for each operation, in the order of the request."""
-
-    results: list[BatchReply]
-
-
-_batch_request = msgspec.json.Decoder(BatchRequest)
-_batch_response = msgspec.json.Decoder(BatchResponse)
-
-
-def decode_batch_request(body: bytes) -> BatchRequest:
-    """Decode a batch request without looking into its parameters.
-
-    Raises:
-        InvalidInputError: It is not one.
-    """
-    try:
-        return _batch_request.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
-        raise InvalidInputError(_sentence("batch", exc)) from None
-
-
-def decode_batch_response(body: bytes, *, expected: int) -> list[BatchReply]:
-    """Decode a batch response.
-
-    Raises:
-        WireError: It is none, or it does not have one reply for each of `expected` operations.
-    """
-    try:
-        results = _batch_response.decode(body).results
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
-        raise WireError("the answer to a batch could not be understood") from exc
-    if len(results) != expected:
-        raise WireError(f"the answer to a batch of {expected} has {len(results)} results")
-    return results

@@ -1,0 +1,45 @@
+"""The base of every public exception, and of those that carry a bounded code of their own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = ["StateError", "WithReason"]
+
+
+class StateError(Exception):
+    """The store could not do what was asked."""
+
+    code: ClassVar[str] = "state_error"
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    # Whether this is the kept answer of an earlier call with the same idempotency key.
+    replayed: bool = False
+
+    def __init__(self, message: str | None = None, *, retry_after_seconds: float | None = None) -> None:
+        """Build the error.
+
+        Args:
+            message: Codes and counts, never message content; the class docstring when absent.
+            retry_after_seconds: When trying again makes sense; None if that is not known.
+        """
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
+
+
+class WithReason(Exception):
+    """What carries a bounded code of its own: a blocked code, a verdict on a collection, a reason code."""
+
+    _said: ClassVar[str] = ""
+
+    def __init__(self, message: str | None = None, *, reason: str | None = None) -> None:
+        """Build the error.
+
+        Args:
+            message: As for StateError.
+            reason: The bounded code, if there is one.
+        """
+        self.reason = reason
+        super().__init__(message or (f"{self._said}: {reason}" if self._said and reason else None))
