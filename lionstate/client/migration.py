@@ -158,7 +158,7 @@ class RemoteMigration:
         return found
 
     async def set_knob(
-        self, name: str, value: float | None, *, reason: str | None = None, expires_at: float | None = None
+        self, name: str, value: float | None = None, *, reason: str | None = None, expires_at: float | None = None
     ) -> KnobSetting:
         """Set one knob, or let its default come back; see ``ProgressionMigrationService.set_knob``."""
         params = {"name": name, "value": value, "reason": reason, "expires_at": expires_at}

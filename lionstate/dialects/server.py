@@ -49,7 +49,7 @@ class NoServer:
 # Of other roles' sessions the ages are seen with pg_read_all_stats only, which an ordinary role does not have.
 _LOAD = text(
     "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::double precision,"
-    " (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint FROM pg_stat_activity"
+    " (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint FROM pg_stat_activity"
     " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
 )
 

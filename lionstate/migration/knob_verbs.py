@@ -31,7 +31,7 @@ class KnobVerbs:
         return settings_of(await self._store.read(bound(read_knobs, time.time())), self.defaults)
 
     async def set_knob(
-        self, name: str, value: float | None, *, reason: str | None = None, expires_at: float | None = None
+        self, name: str, value: float | None = None, *, reason: str | None = None, expires_at: float | None = None
     ) -> KnobSetting:
         """Set one knob from the next step on; persisted and audited.
 

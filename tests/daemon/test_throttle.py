@@ -60,7 +60,7 @@ async def test_a_tripped_signal_is_in_the_metrics_with_its_limit(folder: Path) -
             assert ("free_disk", 1e15, "under_floor") == (disk.signal, disk.limit, disk.reason)
             assert 1 == found.phases["json"]
             for line in (
-                'lionstate_migration_throttle_limit{signal="free_disk"} 1e+015',
+                'lionstate_migration_throttle_limit{signal="free_disk"} 1e+15',
                 'lionstate_migration_paused{reason="pressure"} 1.0',
                 'lionstate_migration_paused{reason="error_budget"} 0.0',
                 "lionstate_migration_starved 0.0",

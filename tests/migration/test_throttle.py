@@ -52,11 +52,16 @@ def injected(backend: Backend) -> tuple[ProgressionMigrationService, Injected, S
     return service, load, staged
 
 
+def decoded(value: Any) -> Any:
+    """A JSON column as its driver gives it."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
 async def events(backend: Backend, action: str) -> list[dict[str, Any]]:
     rows = await backend.rows(
         "SELECT actor, details FROM admin_events WHERE action = :action", action=f"progression_migrate.{action}"
     )
-    return [{"actor": row["actor"], **json.loads(row["details"])} for row in rows]
+    return [{"actor": row["actor"], **decoded(row["details"])} for row in rows]
 
 
 async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(backend: Backend, state: Any) -> None:
