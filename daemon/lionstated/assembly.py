@@ -164,7 +164,12 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "set-knob": service.set_knob,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
+        "hold": service.hold,
+        "hold-all": service.hold_all,
         "release": service.release,
+        "release-all": service.release_all,
+        "prioritize": service.prioritize,
+        "exclude": service.exclude,
         "retry": service.retry,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
@@ -173,6 +178,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
     }
     return {
         "step": Verb("POST", timer.step),
+        "cutover": Verb("POST", timer.counted(service.cutover)),
+        "cutover-all-ready": Verb("POST", timer.counted(service.cutover_all_ready)),
         **{name: Verb("GET", call) for name, call in reads.items()},
         **{name: Verb("POST", timer.told(call)) for name, call in changes.items()},
     }

@@ -63,14 +63,23 @@ class MaintenanceTimer:
         max_seconds: float = _MAX_STEP_SECONDS,
     ) -> MigrationStep:
         """Run one step, whoever asks for it, and count what it did."""
-        step = await self._service.step(
+        return await self.counted(self._service.step)(
             progression_id=progression_id, max_items=max_items, max_bytes=max_bytes, max_seconds=max_seconds
         )
-        self._metrics.migration_step(step)
-        if step.did_work:
-            self._tell(step)
-            self._gauges_due = min(self._gauges_due, time.monotonic() + _GAUGE_SECONDS)
-        return step
+
+    def counted(self, verb: Callable[P, Awaitable[MigrationStep]]) -> Callable[P, Awaitable[MigrationStep]]:
+        """A verb whose step the metrics and the log show."""
+
+        @functools.wraps(verb)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> MigrationStep:
+            step = await verb(*args, **kwargs)
+            self._metrics.migration_step(step)
+            if step.did_work:
+                self._tell(step)
+                self._gauges_due = min(self._gauges_due, time.monotonic() + _GAUGE_SECONDS)
+            return step
+
+        return call
 
     def told(self, verb: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """A verb whose effect the gauges show when it is answered."""

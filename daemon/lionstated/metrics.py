@@ -212,8 +212,10 @@ class Metrics:
         self.remaining_items.set(status.remaining_admitted_items)
         for code in BlockedCode:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
+        held = dict(status.held)
+        held[HeldReason.OPERATOR] = held.get(HeldReason.OPERATOR, 0) + status.ready.waiting
         for reason in HeldReason:
-            self.held.labels(reason).set(status.held.get(reason, 0))
+            self.held.labels(reason).set(held.get(reason, 0))
         self._throttle(status.throttle)
 
     def _throttle(self, throttle: ThrottleStatus) -> None:

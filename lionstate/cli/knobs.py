@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lionstate.cli import tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on_migration
-from lionstate.cli.times import time_of
+from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, moment, run_on_migration
 from lionstate.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def set_knob(
     daemon: Daemon = None,
     token: Token = None,
     reason: Reason = None,
-    until: Annotated[
-        str | None, typer.Option("--until", help="When the default comes back: 2h, 30m, or 2026-01-31T12:00.")
-    ] = None,
+    until: Until = None,
     as_json: Json = False,
 ) -> None:
     """Set one knob from the next step on; kept in the store, over restarts."""
@@ -72,7 +69,7 @@ def set_knob(
             number = float(value)
         except ValueError:
             raise InvalidInputError("the value must be a number, or `default`") from None
-    expires_at = None if until is None else time_of(until)
+    expires_at = moment(until)
     one: KnobSetting = run_on_migration(
         (url, daemon, token),
         lambda service: service.set_knob(name, number, reason=reason, expires_at=expires_at),

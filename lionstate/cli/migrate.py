@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import knobs, operator, render, tables
+from lionstate.cli import knobs, operator, ordering, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on_migration
 from lionstate.errors import InvalidInputError
 
@@ -206,4 +206,5 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
 
 
 operator.mount(app)
+ordering.mount(app)
 app.add_typer(knobs.app, name="knobs")

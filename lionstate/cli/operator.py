@@ -1,4 +1,4 @@
-"""``preflight``, ``explain``, ``blocked``, ``rollback`` and ``release`` of ``lionstate progression-migrate``."""
+"""``preflight``, ``explain``, ``blocked`` and ``rollback`` of ``lionstate progression-migrate``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ blocked = typer.Typer(help="Progressions that could not be migrated, and the way
 
 def mount(app: typer.Typer) -> None:
     """Put the verbs on the command of migration."""
-    for verb in (preflight, explain, rollback, release):
+    for verb in (preflight, explain, rollback):
         app.command()(verb)
     app.add_typer(blocked, name="blocked")
 
@@ -169,19 +169,3 @@ def rollback(
     """Return a dual progression to its JSON and hold it until `release`; exits with 7 in any other phase."""
     run_on_migration((url, daemon, token), lambda service: service.rollback(progression_id, reason=reason))
     tables.done("it is back in json, and held until it is released", {"phase": "json"}, as_json=as_json)
-
-
-def release(
-    progression_id: Progression,
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    reason: Reason = None,
-    as_json: Json = False,
-) -> None:
-    """Lift the hold of one progression."""
-    was_held: bool = run_on_migration(
-        (url, daemon, token), lambda service: service.release(progression_id, reason=reason)
-    )
-    text = "its hold is lifted" if was_held else "it was not held"
-    tables.done(text, {"was_held": was_held}, as_json=as_json)

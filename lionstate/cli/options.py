@@ -5,12 +5,17 @@ Imports nothing heavy: ``--help`` must not wait for a database library.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
-__all__ = ["Daemon", "Json", "Reason", "Token", "Url", "Where", "run_on", "run_on_migration"]
+from lionstate.errors import InvalidInputError
+
+__all__ = ["Daemon", "Json", "Reason", "Token", "Until", "Url", "Where", "moment", "run_on", "run_on_migration"]
 
 R = TypeVar("R")
 
@@ -28,6 +33,34 @@ Daemon = Annotated[
 Token = Annotated[str | None, typer.Option("--token", envvar="LIONSTATE_TOKEN", help="The daemon's bearer token.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit trail.")]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", help="When it ends by itself: 90s, 30m, 2h, 1d from now, or a time as 2030-01-31T18:00."),
+]
+
+_DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def moment(until: str | None) -> float | None:
+    """The epoch seconds that ``--until`` names; a time without a zone is local.
+
+    Raises:
+        InvalidInputError: It names no time, or one that is past.
+    """
+    if until is None:
+        return None
+    now = time.time()
+    duration = _DURATION.fullmatch(until)
+    if duration is not None:
+        return now + int(duration[1]) * _UNIT_SECONDS[duration[2]]
+    try:
+        at = datetime.fromisoformat(until).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError("--until is 90s, 30m, 2h or 1d from now, or a time as 2030-01-31T18:00") from error
+    if at <= now:
+        raise InvalidInputError("--until names a time that is past")
+    return at
 
 
 def run_on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False, alone: bool = False) -> R:

@@ -58,6 +58,24 @@ def _throttle_lines(found: MigrationStatus) -> Iterator[str]:
         yield f"STARVED: throttled without progress for {found.throttle.waited_seconds or 0.0:.0f} s"
 
 
+def _orders_line(found: MigrationStatus) -> str:
+    """What an operator ordered beside a pause; empty without orders."""
+    told = []
+    hold = found.orders.hold_all
+    if hold is not None:
+        told.append(f"cutovers BY COMMAND ONLY by {hold.actor}: {hold.reason or 'no reason given'}")
+    told += [f"{kind} {count}" for kind, count in sorted(found.orders.counts.items())]
+    return printable("; " + "; ".join(told)) if told else ""
+
+
+def _ready_lines(found: MigrationStatus) -> Iterator[str]:
+    if found.ready.count:
+        yield (
+            f"ready for cutover: {found.ready.count}, the oldest proved {_ago(found.ready.oldest_proved_at)},"
+            f" {found.ready.appended} appended to since (cutover proves them again)"
+        )
+
+
 def _remaining(found: MigrationStatus) -> str:
     if found.remaining_items is not None:
         return str(found.remaining_items)
@@ -80,7 +98,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         print_json(found)
         return
     console = _console(soft_wrap=True)
-    console.print(_pause_line(found), highlight=False, markup=False)
+    console.print(_pause_line(found) + _orders_line(found), highlight=False, markup=False)
     for line in _throttle_lines(found):
         console.print(line, highlight=False)
     if found.maintenance_enabled is not None:
@@ -95,7 +113,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
-    for line in _foreign_lines(found):
+    for line in (*_ready_lines(found), *_foreign_lines(found)):
         console.print(line, highlight=False)
     if found.compat_read_everywhere:
         console.print("compat read is on for every progression")

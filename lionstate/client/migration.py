@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from lionstate.client.orders import RemoteOrders
 from lionstate.client.transport import Transport
 from lionstate.errors import WireError
 from lionstate.migration import (
@@ -32,7 +33,7 @@ _READS = frozenset({"status", "verify", "blocked", "preflight", "explain", "knob
 _LONG_SECONDS = 3600.0
 
 
-class RemoteMigration:
+class RemoteMigration(RemoteOrders):
     """What ``StateClient.migration`` is; methods, arguments and results as ``ProgressionMigrationService`` has them."""
 
     def __init__(self, transport: Transport) -> None:
@@ -134,11 +135,6 @@ class RemoteMigration:
         """Return a dual progression to JSON and hold it."""
         params = {"progression_id": progression_id, "reason": reason}
         await self._verb("rollback", ProgressionMigrationService.rollback, params)
-
-    async def release(self, progression_id: str, *, reason: str | None = None) -> bool:
-        """Let a held progression migrate again; False if it was not held."""
-        params = {"progression_id": progression_id, "reason": reason}
-        return bool(await self._verb("release", ProgressionMigrationService.release, params))
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Stop migrating after the running chunk, until resumed."""

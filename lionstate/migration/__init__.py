@@ -5,6 +5,7 @@ from __future__ import annotations
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import RUNBOOK, Explanation
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
+from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.report import (
@@ -34,9 +35,13 @@ __all__ = [
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
+    "Order",
+    "OrderKind",
+    "Orders",
     "Pause",
     "Preflight",
     "ProgressionMigrationService",
+    "Ready",
     "Representation",
     "SignalStatus",
     "StopReason",

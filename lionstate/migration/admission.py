@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from lionstate.audit import record_event
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
-from lionstate.migration.control import get_pause
+from lionstate.migration.gate import Permit, refusal
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.progression.items import page
 from lionstate.progression.known_text import KnownText
@@ -94,7 +94,7 @@ def appended_since(conn: Connection, locked: Locked, judged: Judged) -> Since | 
     return compare_value(conn, judged)
 
 
-def admit(conn: Connection, /, judged: Judged, *, generation: int, actor: str, now: float) -> Stage:
+def admit(conn: Connection, /, judged: Judged, *, generation: int, permit: Permit, actor: str, now: float) -> Stage:
     """Enter ``dual`` with the judged value as the admission prefix, or ``blocked`` with its code.
 
     Args:
@@ -107,8 +107,8 @@ def admit(conn: Connection, /, judged: Judged, *, generation: int, actor: str, n
     locked = lock_many(conn, [progression_id]).get(progression_id)
     if locked is None:
         return Stage(StageOutcome.MOVED)
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now)) is not None:
+        return refused
     state = locked.state
     if _generation(state) != judged.generation or (state is not None and not _admissible(state)):
         return Stage(StageOutcome.MOVED)
@@ -233,7 +233,7 @@ class Finding:
     first_difference: int | None = None
 
 
-def block(conn: Connection, /, finding: Finding, *, actor: str, now: float) -> Stage:
+def block(conn: Connection, /, finding: Finding, *, permit: Permit, actor: str, now: float) -> Stage:
     """Block a dual progression for what one snapshot showed, proved again under the lock.
 
     The finding stands if the generation is the same, the value is the one that was judged or that with own appends
@@ -247,8 +247,8 @@ def block(conn: Connection, /, finding: Finding, *, actor: str, now: float) -> S
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, judged.progression_id, permit, now)) is not None:
+        return refused
     if state.phase is not Phase.DUAL or state.generation != judged.generation:
         return Stage(StageOutcome.MOVED)
     since = appended_since(conn, locked, judged)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, update
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.admission import write_block
-from lionstate.migration.control import get_pause
+from lionstate.migration.gate import REMOVE, Permit, refusal
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.progression.delete import remove_tombstone_chunk
 from lionstate.progression.items import delete_items_chunk, page
@@ -30,6 +30,7 @@ def copy_chunk(
     ids: Sequence[str],
     size_bytes: int,
     transactions: Callable[[], int],
+    permit: Permit,
     actor: str,
     now: float,
 ) -> Stage:
@@ -47,8 +48,8 @@ def copy_chunk(
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now)) is not None:
+        return refused
     end = cursor + len(ids)
     if (
         state.phase is not Phase.DUAL
@@ -84,7 +85,9 @@ def copy_chunk(
     )
 
 
-def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation: int, limit: int, now: float) -> Stage:
+def remove_shadow_chunk(
+    conn: Connection, /, progression_id: str, *, generation: int, limit: int, permit: Permit, now: float
+) -> Stage:
     """Remove up to ``limit`` item rows of a rolled back progression, while its phase and generation are still those.
 
     Cost: at most six statements.
@@ -94,8 +97,8 @@ def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation:
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now, orders=REMOVE)) is not None:
+        return refused
     if state.phase is not Phase.JSON or state.generation != generation or not state.shadow_rows:
         return Stage(StageOutcome.MOVED)
     removed = delete_items_chunk(conn, progression_id, limit=limit)
@@ -104,12 +107,12 @@ def remove_shadow_chunk(conn: Connection, /, progression_id: str, *, generation:
     return Stage(StageOutcome.REMOVED, count=removed)
 
 
-def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, limit: int, now: float) -> Stage:
+def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, limit: int, permit: Permit, now: float) -> Stage:
     """Remove up to ``limit`` item rows of a tombstone, and its parent row when none is left.
 
     Contract: design decision 18.
     """
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now, orders=REMOVE)) is not None:
+        return refused
     found = remove_tombstone_chunk(conn, progression_id, limit=limit)
     return Stage(StageOutcome.REFERENCED if found.is_referenced else StageOutcome.REMOVED, count=found.rows)

@@ -6,14 +6,21 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, literal, not_, or_, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.cutover import STICKY_HOLDS
+from lionstate.migration.orders import OrderKind, hold_all, in_force, is_ready
 from lionstate.progression.phases import Phase
 from lionstate.schema.conversation import progressions, sessions
-from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
+from lionstate.schema.own import (
+    progression_activity,
+    progression_orders,
+    progression_proofs,
+    progression_sizes,
+    progression_storage_state,
+)
 
 __all__ = [
     "SIZES_PAGE",
@@ -23,6 +30,8 @@ __all__ = [
     "measure_these",
     "next_json",
     "note_session",
+    "prioritized",
+    "ready",
     "started",
     "write_activity",
     "write_sizes",
@@ -32,13 +41,25 @@ SIZES_PAGE: Final = 500
 _ACTIVE_SECONDS: Final = 86_400.0
 
 _s = progression_storage_state.c
+_now: ColumnElement[Any] = bindparam("now")
 _sticky = [reason.value for reason in STICKY_HOLDS]
 
+# One that is proved and may not be cut over now has nothing left to do.
+_proved = exists().where(
+    progression_proofs.c.progression_id == _s.progression_id, progression_proofs.c.generation == _s.generation
+)
+_cutover_held = or_(bindparam("hold_all") == 1, in_force(_s.progression_id, OrderKind.HOLD))
+_under_way = and_(
+    _s.phase == Phase.DUAL.value,
+    or_(_s.held_reason.is_(None), _s.held_reason.not_in(_sticky)),
+    or_(
+        _s.backfill_next < _s.source_count,
+        and_(or_(bindparam("also_complete") == 1, _s.held_reason.is_(None)), not_(and_(_proved, _cutover_held))),
+    ),
+)
 _STARTED = (
     select(_s.progression_id)
-    .where(_s.phase == Phase.DUAL.value)
-    .where(or_(_s.held_reason.is_(None), _s.held_reason.not_in(_sticky)))
-    .where(or_(bindparam("also_complete") == 1, _s.backfill_next < _s.source_count, _s.held_reason.is_(None)))
+    .where(_under_way, not_(in_force(_s.progression_id, OrderKind.EXCLUDE)))
     .order_by(_s.source_count - _s.backfill_next, _s.progression_id)
     .limit(bindparam("count"))
 )
@@ -62,20 +83,63 @@ _NEXT_JSON = (
     .select_from(
         progression_sizes.outerjoin(progression_storage_state, _s.progression_id == progression_sizes.c.progression_id)
     )
-    .where(_admissible)
+    .where(_admissible, not_(in_force(progression_sizes.c.progression_id, OrderKind.EXCLUDE)))
     .order_by(progression_sizes.c.bytes, progression_sizes.c.progression_id)
+    .limit(bindparam("count"))
+)
+_orders = progression_orders.c
+_first = and_(_orders.kind == OrderKind.PRIORITIZE.value, or_(_orders.expires_at.is_(None), _orders.expires_at > _now))
+_PRIORITIZED = (
+    select(_orders.progression_id)
+    .select_from(progression_orders.outerjoin(progression_storage_state, _s.progression_id == _orders.progression_id))
+    .where(_first, not_(in_force(_orders.progression_id, OrderKind.EXCLUDE)))
+    .where(or_(_admissible, _under_way, and_(_s.phase == Phase.JSON.value, _s.shadow_rows == 1)))
+    .order_by(_orders.updated_at, _orders.progression_id)
+    .limit(bindparam("count"))
+)
+_READY = (
+    select(_s.progression_id)
+    .select_from(
+        progression_proofs.join(progression_storage_state, _s.progression_id == progression_proofs.c.progression_id)
+    )
+    .where(is_ready())
+    .where(not_(in_force(_s.progression_id, OrderKind.HOLD)), not_(in_force(_s.progression_id, OrderKind.EXCLUDE)))
+    .order_by(_s.source_count, _s.progression_id)
     .limit(bindparam("count"))
 )
 
 
-def started(conn: Connection, /, *, count: int, also_complete: bool) -> list[str]:
-    """Dual progressions, those nearest to their end first.
+def _waiting(conn: Connection, count: int, also_complete: bool, now: float) -> dict[str, Any]:
+    held = hold_all(conn, now) is not None
+    return {"count": count, "also_complete": int(also_complete), "hold_all": int(held), "now": now}
+
+
+def prioritized(conn: Connection, /, *, count: int, also_complete: bool, now: float) -> list[str]:
+    """Progressions with work left that an operator wants first, in the order in which that was said.
+
+    Args:
+        also_complete: As for `started`.
+
+    Cost: one pass over the orders.
+    """
+    return list(conn.execute(_PRIORITIZED, _waiting(conn, count, also_complete, now)).scalars())
+
+
+def ready(conn: Connection, /, *, count: int, now: float) -> list[str]:
+    """Progressions at stage ``ready``, without those that an order of their own keeps back.
+
+    Cost: one pass over the kept proofs.
+    """
+    return list(conn.execute(_READY, {"count": count, "now": now}).scalars())
+
+
+def started(conn: Connection, /, *, count: int, also_complete: bool, now: float) -> list[str]:
+    """Dual progressions, those nearest to their end first; none that is excluded, or ready for a command.
 
     Args:
         also_complete: Also those that only wait for their cutover and are noted as held.
     """
-    found = conn.execute(_STARTED, {"count": count, "also_complete": int(also_complete)})
-    return list(found.scalars())
+    return list(conn.execute(_STARTED, _waiting(conn, count, also_complete, now)).scalars())
 
 
 def cleanups(conn: Connection, /, *, count: int) -> list[str]:
@@ -83,9 +147,12 @@ def cleanups(conn: Connection, /, *, count: int) -> list[str]:
     return list(conn.execute(_CLEANUPS, {"count": count}).scalars())
 
 
-def next_json(conn: Connection, /, *, count: int) -> list[str]:
-    """Progressions to admit, smallest first, of those whose size is known. Cost: one pass over the sizes."""
-    return list(conn.execute(_NEXT_JSON, {"count": count}).scalars())
+def next_json(conn: Connection, /, *, count: int, now: float) -> list[str]:
+    """Progressions to admit, smallest first, of those whose size is known and that nobody excluded.
+
+    Cost: one pass over the sizes.
+    """
+    return list(conn.execute(_NEXT_JSON, {"count": count, "now": now}).scalars())
 
 
 def measure_missing(conn: Connection, /, *, after: str) -> list[tuple[str, int]]:

@@ -37,6 +37,7 @@ class Copying(Stages):
                 progression_id,
                 generation=state.generation,
                 limit=self._removal(),
+                permit=self._permit,
                 now=time.time(),
             )
             return await self._remove(progression_id, script)
@@ -69,7 +70,7 @@ class Copying(Stages):
         before = None if seen is None else seen.generation
         judged = await judged_of(progression_id, found, before)
         verdict = judged.verdict
-        script = bound(admit, judged, generation=generation, actor=self._actor, now=time.time())
+        script = bound(admit, judged, generation=generation, permit=self._permit, actor=self._actor, now=time.time())
         stage: Stage = await self.stage("admit", progression_id, script)
         if stage.outcome is StageOutcome.ADMITTED:
             self.tally.admitted += 1
@@ -104,6 +105,7 @@ class Copying(Stages):
                 ids=chunk,
                 size_bytes=size,
                 transactions=lambda: self._store.explicit_transactions,
+                permit=self._permit,
                 actor=self._actor,
                 now=time.time(),
             )

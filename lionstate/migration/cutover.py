@@ -13,7 +13,9 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError, PhaseConflictError
 from lionstate.migration.admission import Since, appended_since, unchanged, write_block
 from lionstate.migration.budget import MAX_VERIFY_MISSES
-from lionstate.migration.control import FENCE_INSTALLED_KEY, get_pause, set_value
+from lionstate.migration.control import FENCE_INSTALLED_KEY, set_value
+from lionstate.migration.gate import CUTOVER, Permit, refusal
+from lionstate.migration.orders import OrderKind, drop_finished, keep_proof, take_back
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.migration.verification import Proof
 from lionstate.progression.control import FENCE_OFF_KEY, switch_is_on
@@ -31,6 +33,7 @@ __all__ = [
     "fence_is_missing",
     "hold",
     "note_miss",
+    "note_ready",
     "prepare_fence",
     "release",
     "roll_back",
@@ -85,6 +88,7 @@ def cut_over(
     transactions: Callable[[], int],
     may_compare: bool,
     accept_foreign_writers: bool,
+    permit: Permit,
     actor: str,
     now: float,
 ) -> Stage:
@@ -109,8 +113,8 @@ def cut_over(
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
-    if get_pause(conn, now) is not None:
-        return Stage(StageOutcome.PAUSED)
+    if (refused := refusal(conn, progression_id, permit, now, orders=CUTOVER)) is not None:
+        return refused
     if (
         state.phase is not Phase.DUAL
         or state.generation != proof.judged.generation
@@ -205,6 +209,7 @@ def _flip(conn: Connection, state: StorageState, proof: Proof, since: Since, act
     }
     update_state(conn, pid, changes)
     conn.execute(delete(progression_sizes).where(progression_sizes.c.progression_id == pid))
+    drop_finished(conn, pid)
     details = {"count": source.count, "digest": source.hexdigest(), "text_bytes": text_bytes}
     record_event(conn, "progression_migrate.cutover", target_id=pid, details=details, actor=actor, now=now)
 
@@ -262,16 +267,38 @@ def _state_of(conn: Connection, progression_id: str) -> StorageState | None:
 
 
 def release(conn: Connection, /, progression_id: str, *, actor: str, reason: str | None, now: float) -> bool:
-    """Lift the hold of one progression; return whether there was one. Contract: design decisions 13, 26."""
+    """Lift the holds of one progression; return whether there was one. Contract: design decisions 13, 26."""
     state = _state_of(conn, progression_id)
-    if state is None or state.held_reason is None:
+    ordered = take_back(conn, progression_id, OrderKind.HOLD)
+    held = None if state is None else state.held_reason
+    if held is not None:
+        update_state(
+            conn, progression_id, {"held_reason": None, "held_detail": None, "verify_misses": 0, "updated_at": now}
+        )
+    elif not ordered:
         return False
-    update_state(
-        conn, progression_id, {"held_reason": None, "held_detail": None, "verify_misses": 0, "updated_at": now}
-    )
-    details = {"held": state.held_reason, "reason": reason}
+    details = {"held": held or OrderKind.HOLD.value, "reason": reason}
     record_event(conn, "progression_migrate.release", target_id=progression_id, details=details, actor=actor, now=now)
     return True
+
+
+def note_ready(conn: Connection, /, proof: Proof, *, permit: Permit, now: float) -> Stage:
+    """Keep that a complete progression was proved while an order holds its cutover: stage ``ready``.
+
+    Cost: at most six statements.
+    Contract: design decisions 6, 26.
+    """
+    pid = proof.judged.progression_id
+    locked = lock_many(conn, [pid]).get(pid)
+    if locked is None or locked.state is None:
+        return Stage(StageOutcome.MOVED)
+    state = locked.state
+    if (refused := refusal(conn, pid, permit, now)) is not None:
+        return refused
+    if state.phase is not Phase.DUAL or state.generation != proof.judged.generation:
+        return Stage(StageOutcome.MOVED)
+    keep_proof(conn, pid, generation=state.generation, items=proof.count, now=now)
+    return Stage(StageOutcome.HELD, held=HeldReason.OPERATOR)
 
 
 def hold(

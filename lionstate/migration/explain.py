@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
 from lionstate.migration.control import get_maintenance_enabled, get_pause
+from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
@@ -68,6 +69,7 @@ class Explanation:
         appends: Appends observed and kept while its JSON took them; None when none were kept.
         updated_at: Last change of its state, epoch seconds.
         cutover_at: When it was cut over.
+        ready_since: Stage ``ready``: when it was proved, while its cutover waits for a command; None otherwise.
     """
 
     progression_id: str
@@ -87,6 +89,7 @@ class Explanation:
     appends: int | None = None
     updated_at: float | None = None
     cutover_at: float | None = None
+    ready_since: float | None = None
 
 
 def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanation:
@@ -115,17 +118,23 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
         measured_at=size[1] if size else None,
         appends=seen[0] if seen else None,
     )
+    ordered = orders_of(conn, progression_id, now)
     if state is None:
-        waits = _store_waits(conn, now)
+        waits = [*_store_waits(conn, now), *_order_waits(conn, ordered, None, now)]
         if size is None:
             waits.append("its size has not been measured yet: the next steps do that")
         return replace(known, waits=tuple(waits))
     is_dual = state.phase is Phase.DUAL
+    proof = proof_of(conn, progression_id, state.generation) if is_dual else None
+    ready_since = None if proof is None else proof[1]
+    waits = _waits(conn, state, now)
+    if state.phase in (Phase.JSON, Phase.DUAL):
+        waits += _order_waits(conn, ordered, None if proof is None else state.next_ordinal - proof[0], now)
     return replace(
         known,
         phase=state.phase.value,
         authority=state.authority.value,
-        waits=tuple(_waits(conn, state, now)),
+        waits=tuple(waits),
         blocked_code=state.blocked_reason,
         held_reason=state.held_reason,
         held_detail=state.held_detail,
@@ -136,6 +145,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
         compat_read=state.compat_read,
         updated_at=state.updated_at,
         cutover_at=state.cutover_at,
+        ready_since=ready_since,
     )
 
 
@@ -147,6 +157,20 @@ def _store_waits(conn: Connection, now: float) -> list[str]:
         waits.append(f"migration is paused by {pause.actor}: resume it")
     if get_maintenance_enabled(conn) is False:
         waits.append("automatic migration is disabled: enable it, or step by hand")
+    return waits
+
+
+def _order_waits(conn: Connection, ordered: Mapping[str, Order], appended: int | None, now: float) -> list[str]:
+    """What orders keep it from; ``appended`` since its proof, None without one."""
+    waits = []
+    if (order := ordered.get(OrderKind.EXCLUDE)) is not None:
+        waits.append(f"excluded by {order.actor}: automatic work passes over it until exclude --clear")
+    held = ordered.get(OrderKind.HOLD) or hold_all(conn, now)
+    if held is not None:
+        way = "release" if held.progression_id else "release --all"
+        waits.append(f"its cutover is held by {held.actor}: cutover it by command, or {way}")
+    if appended is not None:
+        waits.append(f"ready: proved, {appended} appended since; cutover proves it again first")
     return waits
 
 

@@ -1,4 +1,4 @@
-"""The verbs an operator looks and repairs with: preflight, explain, blocked, retry, unblock, rollback, release."""
+"""The verbs an operator looks and repairs with: preflight, explain, blocked, retry, unblock, rollback."""
 
 from __future__ import annotations
 
@@ -146,9 +146,3 @@ class OperatorVerbs:
         )
         await self._store.maintain("progression_migrate.rollback", script, progressions=[progression_id])
         self._memory.forget(progression_id)
-
-    async def release(self, progression_id: str, *, reason: str | None = None) -> bool:
-        """Lift the hold of one progression; return whether there was one."""
-        script = bound(cutover.release, progression_id, actor=self._actor, reason=reason, now=time.time())
-        found: bool = await self._store.maintain("progression_migrate.release", script, progressions=[progression_id])
-        return found

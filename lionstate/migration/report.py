@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.throttle import SignalStatus
 
 __all__ = [
@@ -280,6 +281,8 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        orders: What the operator ordered: cutovers by command only, and for single progressions.
+        ready: Progressions that are proved and wait for a command.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
         throttle: Why it waits for the store, as the process that is asked knows.
@@ -302,5 +305,7 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    orders: Orders
+    ready: Ready
     maintenance_enabled: bool | None = None
     throttle: ThrottleStatus = ThrottleStatus()

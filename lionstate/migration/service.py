@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 from sqlalchemy import Connection, func, select
 
@@ -18,14 +20,16 @@ from lionstate.errors import (
     OutcomeUnknownError,
     OverloadedError,
 )
-from lionstate.migration import candidates, control, cutover
+from lionstate.migration import candidates, control, cutover, orders
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
-from lionstate.migration.control import Controls, Pause
+from lionstate.migration.control import Controls
+from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.knob_verbs import KnobVerbs
 from lionstate.migration.knobs import Knobs
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
+from lionstate.migration.ordering import OrderVerbs
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
     MigrationStatus,
@@ -35,6 +39,7 @@ from lionstate.migration.report import (
 )
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
+from lionstate.migration.switches import SwitchVerbs
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
 from lionstate.progression import sightings
@@ -42,12 +47,14 @@ from lionstate.schema.own import progression_storage_state
 
 __all__ = ["ProgressionMigrationService"]
 
+_Walk: TypeAlias = "Callable[[Worker, _Run], Awaitable[StopReason]]"
+
 _CANDIDATES = 100
 _SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -106,13 +113,27 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
         Contract: ADR-0117 D3, D5; design decisions 24, 25, 36.
         """
         caps = check_caps(max_items, max_bytes, max_seconds)
-        async with self._memory.stepping:
-            return await self._step(progression_id, caps)
+        if progression_id is None:
+            return await self._run(caps, Permit(), self._step_all)
+        return await self._run(caps, Permit(MOVE), partial(self._step_one, progression_id))
 
-    async def _step(self, progression_id: str | None, caps: Caps) -> MigrationStep:
+    async def _commanded(
+        self, progression_id: str | None, caps: Caps, permit: Permit, *, accept_foreign_writers: bool
+    ) -> MigrationStep:
+        walk = self._cut_over_ready if progression_id is None else partial(self._step_one, progression_id)
+        return await self._run(caps, permit, walk, accept_foreign_writers=accept_foreign_writers)
+
+    async def _run(
+        self, caps: Caps, permit: Permit, walk: _Walk, *, accept_foreign_writers: bool = False
+    ) -> MigrationStep:
+        async with self._memory.stepping:
+            return await self._step(caps, permit, walk, accept_foreign_writers)
+
+    async def _step(self, caps: Caps, permit: Permit, walk: _Walk, accept: bool) -> MigrationStep:
         now = time.time()
         controls: Controls = await self._store.read(bound(control.load, now, self.defaults))
-        controls = replace(controls, accept_foreign_writers=self._accept or controls.accept_foreign_writers)
+        accept = accept or self._accept or controls.accept_foreign_writers
+        controls = replace(controls, accept_foreign_writers=accept)
         run = _Run(self, controls)
         worker = Worker(
             self._store,
@@ -120,6 +141,7 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
             caps,
             controls,
             actor=self._actor,
+            permit=permit,
             waits=run.waits,
             governor=self._governor,
         )
@@ -128,10 +150,8 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
                 reason = StopReason.PAUSED
             elif await self._governor.hindered(controls.knobs):
                 reason = StopReason.THROTTLED
-            elif progression_id is not None:
-                reason = await self._step_one(worker, progression_id)
             else:
-                reason = await self._step_all(worker, run)
+                reason = await walk(worker, run)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
@@ -140,7 +160,7 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
             raise
         return await self._governor.settle(worker.tally.step(reason, worker.seconds), controls.knobs)
 
-    async def _step_one(self, worker: Worker, progression_id: str) -> StopReason:
+    async def _step_one(self, progression_id: str, worker: Worker, run: _Run) -> StopReason:
         while True:
             turn = await worker.advance(progression_id)
             if isinstance(turn, StopReason):
@@ -153,8 +173,14 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
     async def _step_all(self, worker: Worker, run: _Run) -> StopReason:
         await self._flush_activity(worker)
         await self._fill_sizes(worker, worker.caps.max_seconds * _SIZES_SHARE)
+        return await self._advance_each(worker, partial(run.candidates, worker))
+
+    async def _cut_over_ready(self, worker: Worker, run: _Run) -> StopReason:
+        return await self._advance_each(worker, run.ready)
+
+    async def _advance_each(self, worker: Worker, next_of: Callable[[set[str]], Awaitable[list[str]]]) -> StopReason:
         tried: set[str] = set()
-        while found := await run.candidates(worker, tried):
+        while found := await next_of(tried):
             for progression_id in found:
                 turn: Turn | StopReason = Turn.AGAIN
                 while turn is Turn.AGAIN:
@@ -167,10 +193,11 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
     async def _end(self, worker: Worker) -> StopReason:
         if worker.unfinished:
             return StopReason.BUSY
+        met = bool(worker.tally.held)
         held: dict[str, int] = await self._store.read(_held)
         # Those that this step met are counted already.
         worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
-        return StopReason.HELD if held else StopReason.DONE
+        return StopReason.HELD if held or met else StopReason.DONE
 
     async def _flush_activity(self, worker: Worker) -> None:
         """Write the appends observed since the last flush, and measure those progressions again."""
@@ -232,78 +259,16 @@ class ProgressionMigrationService(OperatorVerbs, KnobVerbs):
         found, controls = await self._store.read(script)
         return replace(found, throttle=await self._governor.report(controls.knobs))
 
-    async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
-        """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
-
-        Args:
-            expires_at: Epoch seconds; None is until `resume`.
-
-        Contract: design decision 26.
-        """
-        script = bound(control.pause, actor=self._actor, reason=reason, now=time.time(), expires_at=expires_at)
-        await self._store.maintain("progression_migrate.pause", script)
-
-    async def resume(self, *, reason: str | None = None) -> bool:
-        """Lift the pause; return whether there was one. Contract: design decision 26."""
-        script = bound(control.resume, actor=self._actor, reason=reason, now=time.time())
-        found: bool = await self._store.maintain("progression_migrate.resume", script)
-        return found
-
-    async def paused(self) -> Pause | None:
-        """The pause in force; None when migration may run."""
-        found: Pause | None = await self._store.read(bound(control.get_pause, time.time()))
-        return found
-
-    async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
-        """Say whether a daemon's timer steps this store, whatever its settings say; persisted (design §8)."""
-        await self._set(control.MAINTENANCE_ENABLED_KEY, {"enabled": enabled}, reason)
-
-    async def maintenance_enabled(self) -> bool | None:
-        """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
-        found: bool | None = await self._store.read(control.get_maintenance_enabled)
-        return found
-
-    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
-        """Switch the compatibility read of one progression that has been cut over.
-
-        Raises:
-            NotFoundError: There is no such progression.
-            PhaseConflictError: It has not been cut over, or the switch is fixed by a block.
-
-        Contract: ADR-0117 D4; design decisions 2, 3.
-        """
-        script = bound(control.set_compat_read, progression_id, enabled, actor=self._actor, now=time.time())
-        await self._store.maintain("progression_migrate.compat_read", script, progressions=[progression_id])
-
-    async def set_compat_read_everywhere(
-        self, enabled: bool, *, reason: str | None = None, expires_at: float | None = None
-    ) -> None:
-        """Switch the global compatibility read, which counts beside each progression's own switch."""
-        script = bound(
-            control.set_compat_read_everywhere,
-            enabled,
-            actor=self._actor,
-            reason=reason,
-            now=time.time(),
-            expires_at=expires_at,
-        )
-        await self._store.maintain("progression_migrate.compat_read", script)
-
-    async def set_accept_foreign_writers(self, enabled: bool, *, reason: str | None = None) -> None:
-        """Say whether cutovers go on although another program seems to write this store; persisted."""
-        await self._set(control.ACCEPT_FOREIGN_KEY, {"enabled": enabled}, reason)
-
-    async def _set(self, key: str, value: object, reason: str | None) -> None:
-        script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())
-        await self._store.maintain("progression_migrate.knob", script)
-
 
 def _held(conn: Connection) -> dict[str, int]:
     """Progressions that wait, by reason."""
     states = progression_storage_state.c
     waiting = select(states.held_reason, func.count()).where(states.held_reason.is_not(None))
     rows = conn.execute(waiting.where(states.phase != "items").group_by(states.held_reason))
-    return {str(reason): int(count) for reason, count in rows}
+    found = {str(reason): int(count) for reason, count in rows}
+    if ready := orders.read_ready(conn).waiting:
+        found[HeldReason.OPERATOR.value] = found.get(HeldReason.OPERATOR.value, 0) + ready
+    return found
 
 
 class _Run:
@@ -349,15 +314,22 @@ class _Run:
             return True
         return await store.read(bound(sightings.sighted_at, now)) is not None
 
+    async def ready(self, tried: set[str]) -> list[str]:
+        """Progressions that wait for a command to be cut over, and were not tried; [] when there is none."""
+        query = bound(candidates.ready, count=_CANDIDATES + len(tried), now=time.time())
+        return [pid for pid in await self._service._store.read(query) if pid not in tried]
+
     async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
         """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
         store = self._service._store
-        count = _CANDIDATES + len(tried)
+        count, now = _CANDIDATES + len(tried), time.time()
         # Complete ones wait together, for a reason that is not theirs.
+        also_complete = await self.waits() is None
         queries = (
-            bound(candidates.started, count=count, also_complete=await self.waits() is None),
+            bound(candidates.prioritized, count=count, also_complete=also_complete, now=now),
+            bound(candidates.started, count=count, also_complete=also_complete, now=now),
             bound(candidates.cleanups, count=count),
-            bound(candidates.next_json, count=count),
+            bound(candidates.next_json, count=count, now=now),
         )
         while True:
             for query in queries:

@@ -14,6 +14,7 @@ from lionstate.errors import HeldReason
 from lionstate.migration.admission import Finding, block
 from lionstate.migration.budget import Caps
 from lionstate.migration.control import Controls
+from lionstate.migration.gate import Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
@@ -49,6 +50,7 @@ class Stages:
         controls: Controls,
         *,
         actor: str,
+        permit: Permit,
         waits: Callable[[str], Awaitable[HeldReason | None]],
         governor: Governor,
     ) -> None:
@@ -58,6 +60,7 @@ class Stages:
         self.caps = caps
         self._controls = controls
         self._actor = actor
+        self._permit = permit
         self._waits = waits
         self._governor = governor
         self._began = time.monotonic()
@@ -108,6 +111,8 @@ class Stages:
         """The outcomes that every stage shares; None for the others."""
         if stage.outcome is StageOutcome.PAUSED:
             return StopReason.PAUSED
+        if stage.outcome is StageOutcome.HELD:
+            return self._held(stage.held or HeldReason.OPERATOR)
         if stage.outcome is StageOutcome.MOVED:
             self.tally.lost_races += 1
             return Turn.AGAIN
@@ -131,7 +136,7 @@ class Stages:
 
     async def _block(self, finding: Finding) -> Stage:
         progression_id = finding.judged.progression_id
-        script = bound(block, finding, actor=self._actor, now=time.time())
+        script = bound(block, finding, permit=self._permit, actor=self._actor, now=time.time())
         stage: Stage = await self.stage("block", progression_id, script)
         if stage.outcome is StageOutcome.UNPROVED:
             # The rows that are remembered are not those that are there.

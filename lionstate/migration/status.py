@@ -11,6 +11,7 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
+from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
@@ -86,6 +87,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         sizes_measured_at=measured_at,
         completion=completion(phases),
         measured_at=now,
+        orders=read_orders(conn, now=now),
+        ready=read_ready(conn),
         maintenance_enabled=get_maintenance_enabled(conn),
     )
 

@@ -13,7 +13,16 @@ from lionstate.errors import BackendBusyError, HeldReason
 from lionstate.migration.backfill import remove_deleted_chunk
 from lionstate.migration.budget import allowed_seconds
 from lionstate.migration.copying import Copying
-from lionstate.migration.cutover import STICKY_HOLDS, cut_over, hold, note_miss, prepare_fence
+from lionstate.migration.cutover import (
+    STICKY_HOLDS,
+    cut_over,
+    hold,
+    note_miss,
+    note_ready,
+    prepare_fence,
+)
+from lionstate.migration.gate import Permit, holds
+from lionstate.migration.orders import proof_of
 from lionstate.migration.port import bound
 from lionstate.migration.report import Stage, StageOutcome, StopReason
 from lionstate.migration.stages import TEXT_TRIES, Turn
@@ -38,6 +47,12 @@ def _look(conn: Connection, /, progression_id: str) -> tuple[bool, StorageState 
     return exists, get_state(conn, progression_id)
 
 
+def _orders(conn: Connection, /, state: StorageState, permit: Permit, now: float) -> tuple[bool, bool]:
+    """Whether an order holds the cutover, and whether a proof is kept for the command that it waits for."""
+    pid = state.progression_id
+    return holds(conn, pid, permit, now), proof_of(conn, pid, state.generation) is not None
+
+
 class Worker(Copying):
     """Does the stages of one step within its caps."""
 
@@ -60,17 +75,21 @@ class Worker(Copying):
                 return await self._copy(state)
             return await self._finish(state)
         if state.is_tombstone:
-            return await self._remove(
-                progression_id, bound(remove_deleted_chunk, progression_id, limit=self._removal(), now=time.time())
+            script = bound(
+                remove_deleted_chunk, progression_id, limit=self._removal(), permit=self._permit, now=time.time()
             )
+            return await self._remove(progression_id, script)
         self._memory.forget(progression_id)
         self.last = StopReason.DONE if state.phase is Phase.ITEMS else StopReason.BLOCKED
         return Turn.LEAVE
 
     async def _finish(self, state: StorageState) -> Turn | StopReason:
-        """Prove both representations equal outside the lock, then flip under it."""
+        """Prove both representations equal outside the lock, then flip under it, or keep it ready for a command."""
         pid = state.progression_id
-        waits = await self._waits(pid)
+        held, proved = await self._store.read(bound(_orders, state, self._permit, time.time()))
+        if held and proved:
+            return self._held(HeldReason.OPERATOR)
+        waits = None if held else await self._waits(pid)
         if waits is not None:
             return await self._hold(state, waits, _WAIT_DETAILS[waits])
         # Nothing is left to copy from it, and the proof has its own.
@@ -83,7 +102,7 @@ class Worker(Copying):
                 self._stages += 1
                 return Turn.AGAIN
             self.tally.verified["match" if proof.code is None else "mismatch"] += 1
-            stage = await self._conclude(state, proof)
+            stage = await self._conclude(state, proof, held)
             if stage.outcome is StageOutcome.HELD:
                 return self._held(stage.held or HeldReason.OPERATOR)
             if stage.outcome is StageOutcome.CUT_OVER:
@@ -106,9 +125,14 @@ class Worker(Copying):
                 return self._common(stage, pid) or Turn.LEAVE
         return self._left()
 
-    async def _conclude(self, state: StorageState, proof: Proof) -> Stage:
+    async def _conclude(self, state: StorageState, proof: Proof, held: bool) -> Stage:
         if proof.code is not None:
             return await self._block(proof.finding(proof.code))
+        if held:
+            ready: Stage = await self.stage(
+                "ready", state.progression_id, bound(note_ready, proof, permit=self._permit, now=time.time())
+            )
+            return ready
         allowed = allowed_seconds(proof.count, self._controls.knobs.verify_budget_seconds)
         estimate = await self._estimate(proof, allowed)
         stage = await self._cut_over(proof, estimate <= allowed)
@@ -130,6 +154,7 @@ class Worker(Copying):
             may_compare=may_compare,
             transactions=lambda: self._store.explicit_transactions,
             accept_foreign_writers=self._controls.accept_foreign_writers,
+            permit=self._permit,
             actor=self._actor,
             now=time.time(),
         )

@@ -27,6 +27,7 @@ BEGIN
   DELETE FROM progression_sizes WHERE progression_id = OLD.id;
   DELETE FROM progression_activity WHERE progression_id = OLD.id;
   DELETE FROM progression_orders WHERE progression_id = OLD.id;
+  DELETE FROM progression_proofs WHERE progression_id = OLD.id;
 END"""
 
 _DROP: Final = "DROP TRIGGER IF EXISTS {name}"

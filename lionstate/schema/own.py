@@ -16,6 +16,7 @@ __all__ = [
     "progression_activity",
     "progression_items",
     "progression_orders",
+    "progression_proofs",
     "progression_sizes",
     "progression_storage_state",
     "request_receipts",
@@ -101,11 +102,26 @@ progression_orders = Table(
     "progression_orders",
     metadata,
     Column("progression_id", Text, ForeignKey("progressions.id", ondelete="CASCADE"), primary_key=True),
-    Column("kind", Text, one_of("ck_progression_orders_kind", "kind", "prioritize exclude hold"), primary_key=True),
+    Column(
+        "kind",
+        Text,
+        one_of("ck_progression_orders_kind", "kind", "prioritize exclude hold compat_read"),
+        primary_key=True,
+    ),
     Column("actor", Text, nullable=False),
     Column("reason", Text),
     Column("updated_at", Seconds, nullable=False),
     Column("expires_at", Seconds),
+)
+
+# Proofs of complete dual progressions whose cutover waits for a command; void under another generation.
+progression_proofs = Table(
+    "progression_proofs",
+    metadata,
+    Column("progression_id", Text, ForeignKey("progressions.id", ondelete="CASCADE"), primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("item_count", BigInteger, nullable=False),
+    Column("proved_at", Seconds, nullable=False),
 )
 
 # Switches and knobs that outlive a process; `value` is JSON text.

@@ -57,6 +57,7 @@ OWN_TABLES: Final[tuple[Table, ...]] = (
     own.progression_sizes,
     own.progression_activity,
     own.progression_orders,
+    own.progression_proofs,
     own.migration_control,
     own.migration_lease,
     own.request_receipts,

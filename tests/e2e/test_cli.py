@@ -155,6 +155,37 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert {"maintenance_enabled": True} == shell.json("enable")
 
 
+def test_orders_and_cutovers_by_command(shell: Shell) -> None:
+    """Decision 26: persisted, with who and why in the first line of `status`; stage ready; 2, 4, 7, 8."""
+    shell("hold", code=2)
+    shell("hold p --all", code=2)
+    shell("hold p --until yesterday", code=2)
+    shell("cutover", code=2)
+    shell("cutover nope", code=4)
+    assert "not copied yet" in shell("cutover p", code=7)
+    shell("hold --all --reason nights --until 2h")
+    shell("prioritize q")
+    shell("exclude p --until 2040-01-31T18:00")
+    first = shell("status").splitlines()[0]
+    assert re.search(r"BY COMMAND ONLY by \S+: nights; exclude 1; prioritize 1$", first), first
+    assert {"operator": 1} == shell.json("step --until-done", code=8)["held"]
+    found = shell.json("status")
+    assert ({"json": 1, "dual": 1, "items": 0, "blocked": 1}, 1) == (found["phases"], found["ready"]["count"])
+    assert found["orders"]["hold_all"]["reason"] == "nights"
+    assert "ready for cutover: 1, the oldest proved" in shell("status")
+    assert "by command, or release --all" in shell("explain q")
+    assert 1 == shell.json("cutover --all-ready")["cut_over"]
+    assert {"excluded": False, "changed": True} == shell.json("exclude p --clear")
+    assert "was not excluded" in shell("exclude p --clear")
+    shell("step --progression p --until-done", code=7)
+    assert 1 == shell.json("cutover p")["cut_over"]
+    assert "already" in shell("cutover p", code=7)
+    shell("cutover bad", code=8)
+    assert {"was_held": True} == shell.json("release --all")
+    assert "was not held" in shell("release --all")
+    assert shell("status").splitlines()[0] == "migration: not paused"
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_a_look_changes_nothing(
     database: str,

@@ -65,7 +65,7 @@ async def test_a_foreign_reader_pins_the_log(sqlite_store: Store) -> None:
     assert writer is not None and writer._path is not None
     with pinned(writer._path) as reader:
         for number in range(30):
-            padding = f'["{number}{"x" * 200_000}"]'
+            padding = f'["{chr(97 + number % 26) * 200_000}"]'
             await execute(store, "UPDATE progressions SET collection = :c WHERE id = 'other'", c=padding)
         # Where the engine cannot look without one, the signal is what the last checkpoint said (decision 23).
         await writer.checkpoint("PASSIVE")

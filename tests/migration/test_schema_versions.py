@@ -16,7 +16,7 @@ from lionstate.engine import EngineSettings
 from lionstate.errors import BackendError
 from lionstate.migration import ProgressionMigrationService
 from lionstate.schema import OWN_SCHEMA_VERSION, delete_trigger_exists, steps
-from lionstate.schema.own import progression_orders
+from lionstate.schema.own import progression_orders, progression_proofs
 from tests.support.backends import Backend
 from tests.support.migration import service_of, until_done
 
@@ -65,7 +65,7 @@ async def test_everything_is_still_there_and_goes_on(stored: Path) -> None:
         assert {"foreign_write": 1, "malformed_json": 1} == status.blocked
         assert status.pause is not None and "kept for later" == status.pause.reason
     after = contents(stored)
-    assert [] == after.pop(progression_orders.name)
+    assert [[], []] == [after.pop(table.name) for table in (progression_orders, progression_proofs)]
     # The writer's own number of its last batch, and statistics of tables that were empty.
     for changing in ("writer_batches", "sqlite_stat1", "sqlite_stat4"):
         before.pop(changing, None)
@@ -98,7 +98,8 @@ async def test_a_look_leaves_the_stored_file_as_it_is(stored: Path) -> None:
 async def return_to_version_1(backend: Backend) -> None:
     await backend.put_progression("p", '["a"]')
     await until_done(service_of(backend))
-    await backend.execute("DROP TABLE progression_orders")
+    for table in ("orders", "proofs"):
+        await backend.execute(f"DROP TABLE progression_{table}")
     await backend.execute("UPDATE schema_meta SET value = '1' WHERE key = 'lionstate.schema_version'")
 
 

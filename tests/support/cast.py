@@ -21,6 +21,7 @@ from lionstate.errors import NotFoundError, PhaseConflictError
 from lionstate.migration.admission import admit, block
 from lionstate.migration.backfill import copy_chunk
 from lionstate.migration.cutover import Mark, cut_over, roll_back
+from lionstate.migration.gate import Permit
 from lionstate.migration.port import bound
 from lionstate.migration.report import Stage, StageOutcome, VerificationOutcome
 from lionstate.migration.verification import Prover, judged_of
@@ -114,7 +115,7 @@ async def _admit(actor: Actor) -> StageOutcome:
     if found is None:
         return StageOutcome.MOVED
     judged = await judged_of(pid, found, None if seen is None else seen.generation)
-    script = bound(admit, judged, generation=new_generation(), actor="test", now=time.time())
+    script = bound(admit, judged, generation=new_generation(), permit=Permit(), actor="test", now=time.time())
     stage: Stage = await actor.write(script)
     return stage.outcome
 
@@ -133,6 +134,7 @@ async def _chunk(actor: Actor) -> StageOutcome:
         ids=list(judged.verdict.ids[state.backfill_next : state.source_count]),
         size_bytes=10,
         transactions=lambda: 0,
+        permit=Permit(),
         actor="test",
         now=time.time(),
     )
@@ -147,7 +149,8 @@ async def _prove_and_cut(actor: Actor) -> StageOutcome:
     if proof is None:
         return StageOutcome.MOVED
     if proof.code is not None:
-        stage: Stage = await actor.write(bound(block, proof.finding(proof.code), actor="test", now=time.time()))
+        finding = proof.finding(proof.code)
+        stage: Stage = await actor.write(bound(block, finding, permit=Permit(), actor="test", now=time.time()))
         return stage.outcome
     script = bound(
         cut_over,
@@ -156,6 +159,7 @@ async def _prove_and_cut(actor: Actor) -> StageOutcome:
         transactions=lambda: 0,
         may_compare=True,
         accept_foreign_writers=False,
+        permit=Permit(),
         actor="test",
         now=time.time(),
     )
@@ -172,7 +176,12 @@ async def _verify(actor: Actor) -> VerificationOutcome | None:
 
 async def _roll_back(actor: Actor) -> str:
     script = bound(
-        roll_back, actor.progression_id, generation=new_generation(), actor="test", reason=None, now=time.time()
+        roll_back,
+        actor.progression_id,
+        generation=new_generation(),
+        actor="test",
+        reason=None,
+        now=time.time(),
     )
     try:
         await actor.write(script)

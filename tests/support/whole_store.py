@@ -112,6 +112,8 @@ def _own_rows(conn: Connection) -> None:
     conn.execute(insert(own["progression_sizes"]), [measured])
     order = {"progression_id": "whole", "kind": "hold", **base}
     conn.execute(insert(own["progression_orders"]), [order])
+    proof = {"progression_id": "whole", "generation": 1 << 60, "item_count": 3, "proved_at": 2.5}
+    conn.execute(insert(own["progression_proofs"]), [proof])
     seen = {"progression_id": "whole", "appends": 1 << 33, "updated_at": 2.5}
     conn.execute(insert(own["progression_activity"]), [seen])
 

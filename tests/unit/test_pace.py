@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lionstate.cli.times import time_of
 from lionstate.errors import InvalidInputError, NotFoundError
 from lionstate.migration.knobs import KNOBS, Knobs, checked_knob, with_values
 from lionstate.migration.pace import ChunkSize, rest_seconds
@@ -96,18 +95,3 @@ class TestKnobs:
 
     def test_a_whole_one_stays_whole(self) -> None:
         assert [int, float] == [type(checked_knob("max_items", 5.0)), type(checked_knob("nice_ratio", 1))]
-
-
-class TestTimes:
-    @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5_400), ("2d", 172_800), ("30m", 1_800)])
-    def test_lengths(self, text: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("time.time", lambda: 1_000.0)
-        assert 1_000.0 + seconds == time_of(text)
-
-    def test_dates(self) -> None:
-        assert 4_102_444_800.0 == time_of("2100-01-01T00:00:00Z")
-
-    @pytest.mark.parametrize("text", ["", "2 h", "-2h", "soon", "2001-01-01", "٣h", "1e3s"])
-    def test_what_is_no_time_to_come(self, text: str) -> None:
-        with pytest.raises(InvalidInputError):
-            time_of(text)

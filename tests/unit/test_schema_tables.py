@@ -109,6 +109,7 @@ OWN_COLUMNS = {
     "progression_sizes": "progression_id bytes items measured_at",
     "progression_activity": "progression_id appends updated_at",
     "progression_orders": "progression_id kind actor reason updated_at expires_at",
+    "progression_proofs": "progression_id generation item_count proved_at",
     "migration_control": "key value actor reason updated_at expires_at",
     "migration_lease": "name owner epoch expires_at acquired_at",
     "request_receipts": "caller key params_hash outcome created_at",

@@ -104,10 +104,11 @@ def test_delete_takes_own_rows_along(conn: Connection) -> None:
             "INSERT INTO progression_sizes VALUES (:id, 5, 1, 1.0)",
             "INSERT INTO progression_activity VALUES (:id, 1, 1.0)",
             "INSERT INTO progression_orders VALUES (:id, 'hold', 'a', NULL, 1.0, NULL)",
+            "INSERT INTO progression_proofs VALUES (:id, 7, 1, 1.0)",
         ):
             conn.execute(text(statement), {"id": name})
     conn.execute(text("DELETE FROM progressions WHERE id = 'p'"))
-    own = ("items", "storage_state", "sizes", "activity", "orders")
+    own = ("items", "storage_state", "sizes", "activity", "orders", "proofs")
     for table in (f"progression_{name}" for name in own):
         assert ["q"] == conn.execute(text(f"SELECT progression_id FROM {table}")).scalars().all()
 
