@@ -91,7 +91,7 @@ bridge: $(STAMP) ## LionAGI itself over the bridge, in an environment of its own
 fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
 	$(PYTEST) tests/soak/test_fuzz.py --timeout=0 -s $(ARGS)
 
-explore: $(STAMP) ## every interleaving of two and of three actors, statement by statement; twenty minutes
+explore: $(STAMP) ## every interleaving of two and of three actors, statement by statement; an hour
 	$(call tier,explore,--timeout=0 -s)
 
 cov: $(STAMP) ## the tests of `make test`, with coverage

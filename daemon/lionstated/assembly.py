@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
+from lionstate.engine.mounts import shared_file_system
 from lionstate.migration import ProgressionMigrationService
 from lionstate.operations import OPERATIONS
 from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
 from lionstate.store import Store
 
+from . import logs
 from .api import OperationLike, Verb
 from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
@@ -77,6 +79,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     metrics.watch_connections(store.connections)
     if store.sqlite_version is not None:
         metrics.set_sqlite(".".join(map(str, store.sqlite_version)), affected=store.sqlite_affected)
+    if url.path is not None and (kind := shared_file_system(url.path)) is not None:
+        logs.get_logger().warning("store_on_shared_file_system", file_system=kind)
 
     service = ProgressionMigrationService(
         store,

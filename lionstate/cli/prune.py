@@ -29,7 +29,7 @@ def prune(
 
     Their branches, history, progressions and messages go; a message that another progression holds, in items or in
     JSON, or that another session or branch points at, stays. A session that runs is never touched. A progression whose
-    value cannot be read is named, and what it may hold stays.
+    value cannot be read is named, and what it may hold stays. A session without a status counts as ended.
     """
     before = time.time() - keep_days * _DAY_SECONDS
     with render.counter("sessions", show=not as_json) as advance:

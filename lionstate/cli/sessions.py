@@ -39,6 +39,7 @@ def sessions(
     """List sessions, the most recently updated first."""
     if context.invoked_subcommand is not None:
         return
+    _known_status(status)
 
     async def work(state: Any) -> tuple[list[dict[str, Any]], int]:
         rows = await state.list_sessions(status=status, limit=limit, offset=offset)
@@ -51,6 +52,14 @@ def sessions(
         return
     tables.print_rows([[tables.cell(name, row[name]) for name in _COLUMNS] for row in rows], _HEADINGS)
     tables.note(f"{len(rows)} of {total} sessions")
+
+
+def _known_status(status: str | None) -> None:
+    from lionstate.records.status_vocabulary import ENTITIES
+
+    known = ENTITIES["session"].statuses
+    if status is not None and status not in known:
+        raise typer.BadParameter(f"not one of {', '.join(sorted(known))}", param_hint="--status")
 
 
 async def _together(*work: Awaitable[R]) -> list[R]:

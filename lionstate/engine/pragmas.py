@@ -11,6 +11,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
+from lionstate.engine.mounts import shared_file_system
 from lionstate.engine.settings import EngineSettings
 from lionstate.errors import BackendUnavailableError
 
@@ -69,12 +70,23 @@ def _set_pragmas(driver: Any, module: ModuleType, path: Path | None, settings: E
         driver.execute("PRAGMA query_only = 1")
         return
     if path is not None:
+        _refuse_shared(driver, path)
         _switch_to_wal(driver, module, settings.busy_timeout_ms / 1000)
     driver.execute(f"PRAGMA synchronous = {settings.synchronous}")
     driver.execute("PRAGMA foreign_keys = ON")
     driver.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB if writer else _READER_CACHE_KIB}")
     driver.execute("PRAGMA wal_autocheckpoint = 0")
     driver.execute(f"PRAGMA busy_timeout = {LOCK_SLICE_MS if writer else settings.busy_timeout_ms}")
+
+
+def _refuse_shared(driver: Any, path: Path) -> None:
+    """Refuse to give a store a log where that is not safe; one that has a log keeps it, it may be in use."""
+    kind = shared_file_system(path.parent)
+    if kind is not None and driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        raise BackendUnavailableError(
+            f"the store's folder is on {kind}, a file system that machines share, where a write-ahead log is not safe;"
+            " nothing was changed: put the store on a local disk, or use PostgreSQL"
+        )
 
 
 def _switch_to_wal(driver: Any, module: ModuleType, wait_seconds: float) -> None:

@@ -34,8 +34,10 @@ class TaskFacade(Runner):
         Args:
             action_kind: ``agent``, ``flow``, ``fanout``, ``play`` (or ``playbook``), ``flow_yaml``, ``engine``,
                 ``command``; a ``workflow`` is kept but no claim takes it.
-            args: What the worker gets; ``admission`` in it may declare ``max_duration_seconds`` and
-                ``allow_deferred_over_cap`` (wait, however many wait already).
+            args: What the worker gets; ``admission`` in it may declare ``max_duration_seconds``,
+                ``allow_deferred_over_cap`` (wait, however many wait already) and ``notify``: a mapping with a
+                ``deliver_to``, perhaps a ``kind`` (else ``terminal_notify``) and a ``dedup_key``, from which a claim
+                that skips the task enters a dispatch.
             execution_target: ``host``, ``local_worktree``, ``daytona``, ``remote_agent`` or ``process``.
             required_capabilities: What a worker must advertise; ``warmed-cache`` is no condition.
             library_ref: Kept with the task.

@@ -120,6 +120,13 @@ def _changes(params: Params) -> Params:
     return {"branch_id": params["branch_id"], **branches.checked_changes(fields)}
 
 
+def _session_json(
+    script: Callable[..., Any], prepare: Callable[[Params], Params], schemas: Mapping[str, Any]
+) -> Operation:
+    """An operation that stores a JSON value on one session."""
+    return operation(script, writes=True, keys=_session_key, prepare=prepare, size=rough_size, schemas=schemas)
+
+
 _LABEL = {"type": ["string", "null"], "pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$", "maxLength": 160}
 
 TABLE: tuple[Operation, ...] = (
@@ -166,14 +173,7 @@ TABLE: tuple[Operation, ...] = (
     operation(sessions.list_sessions),
     operation(sessions.count_sessions),
     operation(session_changes.touch_session_activity, writes=True, keys=_session_key, prepare=_touch),
-    operation(
-        session_changes.merge_session_node_metadata,
-        writes=True,
-        keys=_session_key,
-        prepare=_patch,
-        size=rough_size,
-        schemas={"patch": MAPPING},
-    ),
+    _session_json(session_changes.merge_session_node_metadata, _patch, {"patch": MAPPING}),
     operation(
         session_changes.set_session_user_label,
         writes=True,
@@ -181,22 +181,8 @@ TABLE: tuple[Operation, ...] = (
         prepare=_label,
         schemas={"label": _LABEL},
     ),
-    operation(
-        session_changes.set_session_provenance,
-        writes=True,
-        keys=_session_key,
-        prepare=_provenance,
-        size=rough_size,
-        schemas={"node_metadata": ANY},
-    ),
-    operation(
-        session_changes.update_artifact_verification,
-        writes=True,
-        keys=_session_key,
-        prepare=_verification,
-        size=rough_size,
-        schemas={"verification": nullable(MAPPING)},
-    ),
+    _session_json(session_changes.set_session_provenance, _provenance, {"node_metadata": ANY}),
+    _session_json(session_changes.update_artifact_verification, _verification, {"verification": nullable(MAPPING)}),
     operation(session_changes.repair_session_progression, writes=True, keys=_session_key, prepare=_session_named),
     operation(
         branches.create_branch,

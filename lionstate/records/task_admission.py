@@ -17,9 +17,11 @@ __all__ = [
     "LEASE_SECONDS",
     "MOST_ATTEMPTS",
     "MOST_WAITERS",
+    "NOTICE_KIND",
     "TOO_LONG",
     "admits_parking",
     "concurrency_key_of",
+    "notice_asked_by",
     "outlasts",
     "servable",
 ]
@@ -30,6 +32,8 @@ MOST_ATTEMPTS: Final = 3
 MOST_WAITERS: Final = 2
 ACTION_KINDS: Final = ("agent", "flow", "fanout", "play", "flow_yaml", "engine", "command", "workflow")
 EXECUTION_TARGETS: Final = ("host", "local_worktree", "daytona", "remote_agent", "process")
+NOTICE_KIND: Final = "terminal_notify"
+_NOTICE: Final = ("deliver_to", "kind", "dedup_key")
 TOO_LONG: Final = "run.skipped.duration_exceeds_lease"
 CAP_EXCEEDED: Final = "run.skipped.waiter_cap_exceeded"
 
@@ -60,6 +64,20 @@ def outlasts(args: Any, lease_seconds: float) -> str | None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < lease_seconds:
         return None
     return f"a declared duration of {seconds:g} s does not fit into a lease of {lease_seconds:g} s"
+
+
+def notice_asked_by(args: Any) -> dict[str, str] | None:
+    """The dispatch that a task asks for should it be skipped: ``deliver_to``, ``kind`` and, if given, ``dedup_key``.
+
+    None when it asks for none, or for one that is not made of texts.
+    """
+    asked = _declared(args).get("notify")
+    if not isinstance(asked, Mapping):
+        return None
+    given = {"kind": NOTICE_KIND, **{name: asked[name] for name in _NOTICE if name in asked}}
+    if "deliver_to" not in given or not all(isinstance(value, str) and value for value in given.values()):
+        return None
+    return given
 
 
 def admits_parking(args: Any) -> bool:

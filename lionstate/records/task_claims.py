@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, not_, or_, select, tuple_
 
 from lionstate.dialects import dialect_of
+from lionstate.errors import InvalidInputError
 from lionstate.records.arguments import above, optional, page_limit, takes, texts, whole
+from lionstate.records.dispatches import enqueue_dispatch
 from lionstate.records.rows import all_rows, get_row
 from lionstate.records.schedule_runs import RUN
 from lionstate.records.status import write_status
@@ -28,6 +31,7 @@ from lionstate.records.task_admission import (
     MOST_WAITERS,
     TOO_LONG,
     admits_parking,
+    notice_asked_by,
     outlasts,
     servable,
 )
@@ -62,6 +66,7 @@ class _Claim:
     targets: Sequence[str]
     lease_seconds: float
     now: float
+    notices: list[dict[str, Any]] = field(default_factory=list)
 
     def servable(self, conn: Connection) -> tuple[ColumnElement[bool], ...]:
         """The tests that a task is one for this worker."""
@@ -86,8 +91,8 @@ def _held_keys() -> Select[Any]:
     )
 
 
-def _skip(conn: Connection, row: Mapping[str, Any], code: str, why: str, now: float) -> None:
-    """A task that is not admitted ends unclaimed."""
+def _skip(conn: Connection, row: Mapping[str, Any], claim: _Claim, code: str, why: str) -> None:
+    """A task that is not admitted ends unclaimed; who submitted it is told, where it asks for that."""
     write_status(
         conn,
         RUN,
@@ -97,9 +102,21 @@ def _skip(conn: Connection, row: Mapping[str, Any], code: str, why: str, now: fl
         reason_summary=why,
         source="system",
         actor="task_admission",
-        columns={"ended_at": now},
-        now=now,
+        columns={"ended_at": claim.now},
+        now=claim.now,
     )
+    asked = notice_asked_by(row["action_args"])
+    if asked is not None:
+        body = {"schedule_run_id": row["id"], "reason_code": code, "reason_summary": why}
+        claim.notices.append({**asked, "body": body, "schedule_run_id": row["id"]})
+
+
+def _tell(conn: Connection, notices: Sequence[Mapping[str, Any]]) -> None:
+    """Enter the notices of skipped tasks, keys in one order, so that two claims do not wait crosswise."""
+    for notice in sorted(notices, key=lambda notice: str(notice.get("dedup_key", ""))):
+        # What cannot be delivered to (blank, NUL) is no reason not to claim.
+        with suppress(InvalidInputError):
+            enqueue_dispatch(conn, **notice)
 
 
 def _take(conn: Connection, row: Mapping[str, Any], claim: _Claim) -> None:
@@ -142,7 +159,7 @@ def _claim_waiting(conn: Connection, claim: _Claim, limit: int) -> list[str]:
         for row in _locked(conn, take.params(ids=dialect.bind_ids([row.id for row in seen]))) if seen else ():
             too_long = outlasts(row["action_args"], claim.lease_seconds)
             if too_long is not None:
-                _skip(conn, row, TOO_LONG, too_long, claim.now)
+                _skip(conn, row, claim, TOO_LONG, too_long)
             elif row["concurrency_key"] not in taken:
                 _take(conn, row, claim)
                 claimed.append(row["id"])
@@ -172,7 +189,7 @@ def _skip_crowds(conn: Connection, claim: _Claim) -> None:
     found = found.params(keys=dialect.bind_ids(keys))
     for row in _locked(conn, found.limit(_MOST_SKIPPED)):
         if not admits_parking(row["action_args"]):
-            _skip(conn, row, CAP_EXCEEDED, f"{MOST_WAITERS} tasks wait for the concurrency key before it", claim.now)
+            _skip(conn, row, claim, CAP_EXCEEDED, f"{MOST_WAITERS} tasks wait for the concurrency key before it")
 
 
 @takes(
@@ -211,6 +228,7 @@ def claim_tasks(
     )
     claimed = _claim_waiting(conn, claim, limit)
     _skip_crowds(conn, claim)
+    _tell(conn, claim.notices)
     if not claimed:
         return []
     dialect = dialect_of(conn)

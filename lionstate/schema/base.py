@@ -1,10 +1,14 @@
-"""The metadata that all tables share, and the two shapes of clause that recur in them."""
+"""The metadata that all tables share, and the shapes that recur in them."""
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Index, MetaData, text
+from typing import Any
 
-__all__ = ["index", "metadata", "one_of"]
+from sqlalchemy import CheckConstraint, Column, Index, MetaData, Text, text
+
+from lionstate.schema.types import Json
+
+__all__ = ["index", "metadata", "one_of", "status_reason"]
 
 metadata = MetaData()
 
@@ -31,3 +35,12 @@ def index(name: str, *keys: str, where: str | None = None, unique: bool = False)
     predicate = None if where is None else text(where)
     columns = [text(key) if " " in key else key for key in keys]
     return Index(name, *columns, unique=unique, sqlite_where=predicate, postgresql_where=predicate)
+
+
+def status_reason() -> tuple[Column[Any], ...]:
+    """The columns that say why a record has its status, as its last row of history does."""
+    return (
+        Column("status_reason_code", Text),
+        Column("status_reason_summary", Text),
+        Column("status_evidence_refs", Json),
+    )

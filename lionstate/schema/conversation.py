@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Float, ForeignKey, Integer, LargeBinary, Table, Text
 
-from lionstate.schema.base import index, metadata, one_of
+from lionstate.schema.base import index, metadata, one_of, status_reason
 from lionstate.schema.types import Json
 
 message_types = Table(
@@ -94,9 +94,7 @@ sessions = Table(
     Column("agent_hash", Text),
     Column("project", Text),
     Column("project_source", Text),
-    Column("status_reason_code", Text),
-    Column("status_reason_summary", Text),
-    Column("status_evidence_refs", Json),
+    *status_reason(),
     Column("artifact_contract_json", Json),
     Column("artifact_verification_json", Json),
     Column("input_tokens", Integer),

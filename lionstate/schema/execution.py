@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Float, ForeignKey, Integer, Table, Text, UniqueConstraint
 
-from lionstate.schema.base import index, metadata, one_of
+from lionstate.schema.base import index, metadata, one_of, status_reason
 from lionstate.schema.types import Json
 
 invocations = Table(
@@ -34,9 +34,7 @@ invocations = Table(
     Column("created_at", Float, nullable=False),
     Column("updated_at", Float, nullable=False),
     Column("node_metadata", Json),
-    Column("status_reason_code", Text),
-    Column("status_reason_summary", Text),
-    Column("status_evidence_refs", Json),
+    *status_reason(),
     index("idx_invocations_reaper", "status", "started_at", "id"),
     index("idx_invocations_skill", "skill"),
     index("idx_invocations_status", "status"),
@@ -63,9 +61,7 @@ shows = Table(
     Column("status_source", Text, nullable=False, server_default="unknown"),
     Column("created_at", Float, nullable=False),
     Column("updated_at", Float, nullable=False),
-    Column("status_reason_code", Text),
-    Column("status_reason_summary", Text),
-    Column("status_evidence_refs", Json),
+    *status_reason(),
     index("idx_shows_status", "status"),
     index("idx_shows_topic", "topic"),
     index("idx_shows_updated", "updated_at"),
@@ -106,9 +102,7 @@ plays = Table(
     Column("sort_order", Integer, nullable=False, server_default="0"),
     Column("created_at", Float, nullable=False),
     Column("updated_at", Float, nullable=False),
-    Column("status_reason_code", Text),
-    Column("status_reason_summary", Text),
-    Column("status_evidence_refs", Json),
+    *status_reason(),
     UniqueConstraint("show_id", "name", name="idx_plays_show_name"),
     index("idx_plays_session", "session_id"),
     index("idx_plays_show", "show_id"),
@@ -132,9 +126,7 @@ teams = Table(
         nullable=False,
         server_default="active",
     ),
-    Column("status_reason_code", Text),
-    Column("status_reason_summary", Text),
-    Column("status_evidence_refs", Json),
+    *status_reason(),
     index("idx_teams_name", "name"),
     index("idx_teams_status", "status"),
     index("idx_teams_updated", "updated_at"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Column, Float, ForeignKey, Integer, Table, Text
 
-from lionstate.schema.base import index, metadata, one_of
+from lionstate.schema.base import index, metadata, one_of, status_reason
 from lionstate.schema.types import Json
 
 schedules = Table(
@@ -128,9 +128,7 @@ schedule_runs = Table(
     Column("error_detail", Text),
     Column("created_at", Float, nullable=False),
     Column("updated_at", Float),
-    Column("status_reason_code", Text),
-    Column("status_reason_summary", Text),
-    Column("status_evidence_refs", Json),
+    *status_reason(),
     Column("queued_at", Float),
     Column("leased_by", Text),
     Column("lease_expires_at", Float),

@@ -239,6 +239,35 @@ async def test_a_task_that_outlasts_the_lease_is_skipped(backend: Backend, state
     assert ("skipped", "run.skipped.duration_exceeds_lease") == pick(row, "status", "status_reason_code")
 
 
+async def test_who_asked_for_it_hears_of_a_skipped_task(backend: Backend, state: Any) -> None:
+    """One dispatch per task and key, in the transaction that skips; what cannot be delivered to is left out."""
+    asked: dict[str, Any] = {
+        "told": {"deliver_to": "me"},
+        "kind": {"deliver_to": "me", "kind": "k", "dedup_key": "x", "other": 1},
+        "same": {"deliver_to": "me", "kind": "k", "dedup_key": "x"},
+        "blank": {"deliver_to": " "},
+        "number": {"deliver_to": 5},
+        "null": {"deliver_to": "me", "kind": None},
+        "nobody": {"kind": "k"},
+        "text": "me",
+    }
+    for name, notify in asked.items():
+        await _queue(backend, name, args={"admission": {"max_duration_seconds": 200, "notify": notify}})
+    await _queue(backend, "claimed", args={"admission": {"notify": {"deliver_to": "me"}}})
+    assert ["claimed"] == await _claim(state, lease_seconds=100)
+    assert {"skipped"} == {(await state.get_schedule_run(name))["status"] for name in asked}
+    found = await state.list_dispatches()
+    assert [("k", "me", "pending", "x"), ("terminal_notify", "me", "pending", None)] == sorted(
+        pick(row, "kind", "deliver_to", "status", "dedup_key") for row in found
+    )
+    bodies = {row["kind"]: (row["schedule_run_id"], row["payload"]["body"]) for row in found}
+    run_id, body = bodies["terminal_notify"]
+    row = await state.get_schedule_run("told")
+    reason = {name: row[f"status_{name}"] for name in ("reason_code", "reason_summary")}
+    assert ("told", {"schedule_run_id": "told", **reason}) == (run_id, body)
+    assert bodies["k"][0] in ("kind", "same")
+
+
 async def test_a_lease_is_renewed_by_who_holds_it(backend: Backend, state: Any) -> None:
     await _queue(backend, "a")
     await _claim(state)

@@ -71,7 +71,7 @@ def _without_generations(found: dict[str, list[str]]) -> dict[str, Any]:
 
 
 async def test_what_comes_back_is_what_was_taken(store: Path, tmp_path: Path) -> None:
-    """Every row, no lease, a new generation for every state row, and the manifest says which phases there were."""
+    """fault 47: every row, no lease, new generations, and the manifest says which phases there were."""
     backup = tmp_path / "backups" / "state.backup"
     backup.parent.mkdir()
     before = await _contents(store)
@@ -95,7 +95,7 @@ async def test_what_comes_back_is_what_was_taken(store: Path, tmp_path: Path) ->
 
 
 async def test_a_backup_of_a_store_in_use_is_one_snapshot(store: Path, tmp_path: Path) -> None:
-    """Beside the daemon's lock and a writer: message and append are both there or neither."""
+    """fault 47: beside the daemon's lock and a writer, message and append are both there or neither."""
     lock = StoreLock(store)
     lock.acquire()
     try:

@@ -122,6 +122,7 @@ async def test_a_store_that_does_not_open_ends_the_start(folder: Path) -> None:
 async def test_failing_maintenance_is_degraded_retried_and_recovers(
     serving: Serving, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """fault 18: a service that fails is named and tried again, while requests are served."""
     monkeypatch.setattr("lionstated.supervision._RETRY_SECONDS", (0.0, 0.0))
     failed, works = anyio.Event(), anyio.Event()
     attempts = 0

@@ -96,6 +96,8 @@ def test_sessions_are_listed(run: Command, where: list[str]) -> None:
     ]
     assert {"sessions": [], "total": 0} == json.loads(run("sessions", "--status", "failed", "--json", *where))
     assert "1 to 1000" in run("sessions", "--limit", "0", *where, code=2)
+    for listed, known in (("sessions", "timed_out"), ("dispatches", "dead_letter")):
+        assert known in run(listed, "--status", "typo", *where, code=2)
 
 
 def test_one_session_is_shown(run: Command, where: list[str]) -> None:

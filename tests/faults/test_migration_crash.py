@@ -176,6 +176,7 @@ async def check(backend: Backend, told: list[list[str]]) -> None:
 @pytest.mark.parametrize(("stores", "shard"), _shards(), indirect=["stores"])
 @pytest.mark.parametrize("scenario", LEAST)
 async def test_a_crash_before_every_statement(stores: Stores, crasher: Crasher, scenario: str, shard: int) -> None:
+    """faults 4, 13: also between the proof and the flip; the next step goes on from what was committed."""
     url = await stores.fresh(0)
     code, told = crasher.run(url, scenario, 10**9)
     assert (0, []) == (code, [line for line in told if line[0] == "error"])

@@ -10,8 +10,8 @@ import pytest
 
 from lionstate import StateDB
 from lionstate.migration import ProgressionMigrationService, StopReason
-from lionstate.progression.digest import digest_of
 from tests.support.backends import Backend
+from tests.support.cutovers import cut_over_under_load
 from tests.support.migration import (
     WHOLE,
     Staged,
@@ -68,48 +68,38 @@ async def test_the_loser_of_a_race_reads_again(backend: Backend, stage: str) -> 
 
 
 @pytest.mark.timeout(120)
-async def test_nothing_is_lost_around_many_cutovers(backend: Backend, state: Any) -> None:
+async def test_nothing_is_lost_around_many_cutovers(backend: Backend) -> None:
     """fault 12, short: 8 writers, 12 cutovers of small progressions under load; in order per writer, once each."""
-    names = [f"p{n}" for n in range(12)]
-    for name in names:
-        await backend.put_progression(name, json.dumps([f"{name}-old-{n}" for n in range(5)]))
-    acknowledged: dict[str, list[list[str]]] = {name: [[] for _ in range(8)] for name in names}
-    stop = asyncio.Event()
+    await cut_over_under_load(backend, progressions=12, writers=8)
 
-    async def write(writer: int) -> None:
-        number = 0
-        while not stop.is_set():
-            name = names[(number + writer * 7) % len(names)]
-            message_id = f"{name}-{writer}-{number}"
-            await state.append_to_progression(name, message_id)
-            acknowledged[name][writer].append(message_id)
-            number += 1
 
-    writers = [asyncio.ensure_future(write(writer)) for writer in range(8)]
-    service = service_of(backend)
-    assert (
-        StopReason.DONE == (await until_done(service, max_items=500, max_bytes=10**9, max_seconds=10))[-1].stop_reason
-    )
-    seen = sum(len(ids) for found in acknowledged.values() for ids in found)
-    while seen + 100 > sum(len(ids) for found in acknowledged.values() for ids in found):
-        await state.get_progression(names[0])
-    stop.set()
-    await asyncio.gather(*writers)
-    late = 0
-    for name in names:
-        row = await state_of(backend, name)
-        found = await state.get_progression(name)
-        assert list(enumerate(found)) == await items_of(backend, name)
-        assert ("items", len(found), digest_of(found[: row["frozen_count"]])) == (
-            row["phase"],
-            row["next_ordinal"],
-            row["items_digest"],
+class _Clock:
+    """A wall clock that goes back a second at every other look, and stands still in between."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return 1_700_000_000.0 - self.looks // 2
+
+
+async def test_a_clock_that_goes_back_makes_nothing_stale(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 33: two services race on one progression under such a clock; each chunk is done once."""
+    ids = make_ids(600)
+    await backend.put_progression("p", json.dumps(ids))
+    clock = _Clock()
+    async with again(backend) as other:
+        monkeypatch.setattr("time.time", clock)
+        services = [service_of(backend), ProgressionMigrationService(other.store)]
+        steps = await asyncio.gather(
+            *(until_done(one, max_items=50, max_bytes=10**9, max_seconds=60) for one in services)
         )
-        assert len(found) == len(set(found)) == 5 + sum(map(len, acknowledged[name]))
-        for writer, ids in enumerate(acknowledged[name]):
-            assert ids == [one for one in found if one.startswith(f"{name}-{writer}-")]
-        late += len(found) - row["frozen_count"]
-    assert late > 0
+        monkeypatch.undo()
+    done = [step for found in steps for step in found]
+    assert (600, 1) == (sum(step.items for step in done), sum(step.cut_over for step in done))
+    assert clock.looks > 20
+    await assert_cut_over(backend, ids)
 
 
 @pytest.mark.parametrize("phase", ["json", "dual", "complete", "items", "blocked"])

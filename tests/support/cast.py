@@ -37,7 +37,7 @@ from lionstate.progression.storage_state import StorageState, get_state, insert_
 from lionstate.schema.conversation import progressions
 from tests.support.interleaving import Actor, Explored, Side, explore
 
-__all__ = ["PHASES", "explore_on", "groups_of"]
+__all__ = ["FOREIGN_APPEND", "PHASES", "explore_on", "groups_of"]
 
 OLD = ["a", "b", "c"]
 NEW = ["n1", "a", "n2"]
@@ -45,7 +45,7 @@ PHASES = ("json", "dual", "copied", "items")
 """No state row; dual with one id of three copied; dual with all copied; cut over with an empty tail."""
 
 Ids = list[str] | None
-_W3 = {
+FOREIGN_APPEND = {
     "sqlite": "UPDATE progressions SET collection = json_insert(collection, '$[#]', :mid) WHERE id = :pid"
     " AND NOT EXISTS (SELECT 1 FROM json_each(collection) WHERE value = :mid)",
     "postgresql": "UPDATE progressions SET collection = (collection::jsonb || to_jsonb(CAST(:mid AS text)))::text"
@@ -100,7 +100,7 @@ async def _read(actor: Actor) -> Any:
 
 async def _foreign_append(actor: Actor) -> None:
     def script(conn: Connection) -> None:
-        conn.execute(text(_W3[conn.dialect.name]), {"mid": "f", "pid": actor.progression_id})
+        conn.execute(text(FOREIGN_APPEND[conn.dialect.name]), {"mid": "f", "pid": actor.progression_id})
 
     await actor.write(script)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from lionstate import StateClient
-from lionstate.migration import MigrationStatus, StopReason
+from lionstate import StateClient, StateDB
+from lionstate.migration import MigrationStatus, StopReason, VerificationOutcome
 from tests.demo.processes import DaemonProcess
 from tests.support.load import Load, orders_in
 
@@ -29,6 +29,15 @@ async def _finish(target: str) -> MigrationStatus:
             if step.stop_reason in (StopReason.DONE, StopReason.NOTHING_TO_DO):
                 return await client.migration.status(limit=0)
             assert step.stop_reason is not StopReason.BLOCKED
+
+
+async def _verify(url: str, progressions: Sequence[str]) -> None:
+    """Both representations and the digests that the cutovers recorded are equal."""
+    async with StateDB(url=url) if "://" in url else StateDB(url) as state:
+        for progression in progressions:
+            found = await state.migration.verify(progression)
+            assert VerificationOutcome.MATCH == found.outcome, (found.outcome, found.code)
+            assert found.json_digest == found.items_digest is not None
 
 
 async def kill_under_load(
@@ -68,6 +77,7 @@ async def kill_under_load(
     acknowledged = sum(len(writer.acknowledged) for writer in load.writers)
     unknown = sum(len(writer.unknown) for writer in load.writers)
     if status is not None:
+        await _verify(url, sorted(before))
         migrated = {phase: count for phase, count in status.phases.items() if count}
         assert {"items": len(before)} == migrated, (dict(status.phases), dict(status.blocked), dict(status.held))
         assert {"items"} == set(phases_found.values())

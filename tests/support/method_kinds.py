@@ -2,7 +2,8 @@
 
 It watches the calls of the tests in ``tests/conformance`` on the backend ``sqlite`` (the others run the same tests).
 After a run of the whole suite, or of a part with ``--method-kinds``, it prints methods and tests by family, and the
-run fails when a method was never called with success, for a row that is missing, or with an input that is refused.
+run fails when a method was never called with success, for a row that is missing, with an input that is refused or,
+where it allocates or compares, while another call of the same method was under way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from lionstate.operations import OPERATIONS
 
 __all__ = ["KINDS", "MethodKinds"]
 
-KINDS = ("success", "missing", "invalid")
+KINDS = ("success", "missing", "invalid", "concurrent")
 _ON_SQLITE = re.compile(r"(?<!daemon)[\[-]sqlite[\]-]")
 _OUTPUT = "method_kinds"
 _COMPLETE = "method_kinds_complete"
@@ -60,6 +62,81 @@ _NOTHING_TO_MISS = frozenset(
 _NOTHING_TO_REFUSE = frozenset(("get_message", "next_dispatch_at", "store_stats"))
 
 
+# Methods that allocate (numbers, versions, keys, leases, places), compare what is stored with what the caller expects,
+# or create a row that may be there: several callers at once are what they are for.
+CONCURRENT = frozenset(
+    (
+        "ack_dispatch",
+        "append_to_progression",
+        "apply_schedule_set",
+        "attach_session_invocation",
+        "cancel_task",
+        "claim_due_dispatches",
+        "claim_tasks",
+        "consume_approval",
+        "create_approval",
+        "create_branch",
+        "create_engine_def",
+        "create_invocation",
+        "create_play",
+        "create_progression",
+        "create_project",
+        "create_run_tag",
+        "create_schedule",
+        "create_schedule_run",
+        "create_schedule_run_and_advance",
+        "create_session",
+        "create_show",
+        "create_team",
+        "create_team_message",
+        "create_workflow_def",
+        "delete_imported_session",
+        "delete_progression",
+        "deny_approval",
+        "enqueue_dispatch",
+        "enqueue_revival_heartbeat",
+        "finalize_branch",
+        "finalize_session_control",
+        "finish_dispatch_attempt",
+        "finish_task",
+        "grant_approval",
+        "insert_artifact",
+        "insert_engine_run",
+        "insert_message",
+        "insert_messages",
+        "insert_session_control",
+        "insert_session_signal",
+        "mark_session_control_applying",
+        "mark_team_messages_read",
+        "merge_invocation_node_metadata",
+        "merge_session_node_metadata",
+        "prune_sessions",
+        "purge_dispatches",
+        "reap_expired_leases",
+        "record_message",
+        "register_heartbeat",
+        "register_project",
+        "renew_task",
+        "repair_branch_progression",
+        "repair_session_progression",
+        "resolve_claimed_session_control",
+        "retry_dispatch",
+        "save_definition",
+        "set_progression",
+        "submit_task",
+        "tombstone_and_replace_schedule_run",
+        "touch_session_activity",
+        "update_invocation",
+        "update_play",
+        "update_schedule",
+        "update_schedule_run",
+        "update_session",
+        "update_show",
+        "update_status",
+    )
+)
+
+
 def families() -> dict[str, list[str]]:
     """Facade methods by the mixin that has them."""
     return {
@@ -71,7 +148,11 @@ def families() -> dict[str, list[str]]:
 
 def wanted(name: str) -> list[str]:
     """The kinds of calls that a method must be tested with."""
-    left_out = {"missing": _NOTHING_TO_MISS, "invalid": _NOTHING_TO_REFUSE}
+    left_out = {
+        "missing": _NOTHING_TO_MISS,
+        "invalid": _NOTHING_TO_REFUSE,
+        "concurrent": OPERATIONS.keys() - CONCURRENT,
+    }
     return [kind for kind in KINDS if name not in left_out.get(kind, ())]
 
 
@@ -82,6 +163,12 @@ def _names_nothing(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_names_nothing, value))
     return isinstance(value, str) and "missing" in value
+
+
+def _test_on_sqlite() -> str | None:
+    """The conformance test that runs now, if it runs on SQLite in process."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+    return test.partition("[")[0] if "tests/conformance/" in test and _ON_SQLITE.search(test) else None
 
 
 def _kinds(arguments: tuple[Any, ...], outcome: Any, error: BaseException | None) -> set[str]:
@@ -99,12 +186,25 @@ def _kinds(arguments: tuple[Any, ...], outcome: Any, error: BaseException | None
     return {"missing"} if outcome in ([], {}, 0, False) and outcome is not None else {"success"}
 
 
+@dataclass
+class _Overlap:
+    """Calls of one method from the first until none is under way: all of them, and those that were not refused.
+
+    Only counted, so that a test of many calls costs no more than the calls.
+    """
+
+    calls: int = 0
+    under_way: int = 0
+    taken: int = 0
+
+
 class MethodKinds:
     """Collects in every process, and reports in the one that the user started."""
 
     def __init__(self) -> None:
         """Watch the one seam between a facade method and where it runs."""
         self.seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.overlaps: dict[str, _Overlap] = defaultdict(_Overlap)
         self.complete = False
         self.lacking: list[str] = []
         for seam in ("_run", "_read"):
@@ -114,22 +214,38 @@ class MethodKinds:
         @functools.wraps(run)
         async def watched(state: StateDB, script: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
             outcome = error = None
+            self._begun(script.__name__)
             try:
                 outcome = await run(state, script, *args, **kwargs)
             except BaseException as caught:
                 error = caught
                 raise
             finally:
+                self._ended(script.__name__, error)
                 self._note(script.__name__, (*args, *kwargs.values()), outcome, error)
             return outcome
 
         return watched
 
-    def _note(self, name: str, arguments: tuple[Any, ...], outcome: Any, error: BaseException | None) -> None:
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
-        if "tests/conformance/" not in test or not _ON_SQLITE.search(test):
+    def _begun(self, name: str) -> None:
+        overlap = self.overlaps[name]
+        overlap.calls += 1
+        overlap.under_way += 1
+
+    def _ended(self, name: str, error: BaseException | None) -> None:
+        overlap, test = self.overlaps[name], _test_on_sqlite()
+        overlap.under_way -= 1
+        overlap.taken += not isinstance(error, InvalidInputError)
+        if overlap.under_way:
             return
-        function = test.partition("[")[0]
+        if test is not None and overlap.calls > 1 and overlap.taken:
+            self.seen[name, "concurrent"].add(test)
+        del self.overlaps[name]
+
+    def _note(self, name: str, arguments: tuple[Any, ...], outcome: Any, error: BaseException | None) -> None:
+        function = _test_on_sqlite()
+        if function is None:
+            return
         for kind in _kinds(arguments, outcome, error):
             self.seen[name, kind].add(function)
         if outcome is None and error is None and name.startswith(("get_", "next_")):
@@ -174,10 +290,10 @@ class MethodKinds:
             return
         write = terminalreporter.write_line
         terminalreporter.section("facade methods and their conformance tests, on each of five backends")
-        write(f"{'family':<18}{'methods':>8}{'tests':>7}" + "".join(f"{kind:>9}" for kind in KINDS))
+        write(f"{'family':<18}{'methods':>8}{'tests':>7}" + "".join(f"{kind:>11}" for kind in KINDS))
         for family, names in families().items():
             by_kind = [{test for name in names for test in self.seen.get((name, kind), ())} for kind in KINDS]
-            counts = "".join(f"{len(tests):>9}" for tests in by_kind)
+            counts = "".join(f"{len(tests):>11}" for tests in by_kind)
             write(f"{family:<18}{len(names):>8}{len(set().union(*by_kind)):>7}{counts}")
         for line in self.lacking:
             write(line, red=True)

@@ -26,6 +26,7 @@ def mode_of(path: str) -> int:
 
 
 def test_private_from_birth_and_gone_after_release(path: str) -> None:
+    """fault 61: whatever the umask is, and without touching it."""
     previous = os.umask(0)
     try:
         bound = bind_unix(path)
@@ -47,6 +48,7 @@ def test_group_opens_it_to_that_group(path: str) -> None:
 
 
 def test_a_leftover_is_replaced_and_a_live_one_respected(path: str) -> None:
+    """fault 61: what a crash leaves is no obstacle."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
     first = bind_unix(path)
