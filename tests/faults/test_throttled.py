@@ -69,6 +69,11 @@ async def test_a_foreign_reader_pins_the_log(sqlite_store: Store) -> None:
             await execute(store, "UPDATE progressions SET collection = :c WHERE id = 'other'", c=padding)
         # Where the engine cannot look without one, the signal is what the last checkpoint said (decision 23).
         await writer.checkpoint("PASSIVE")
+
+        async def noticed() -> bool:
+            return (await service.status()).throttle.throttled
+
+        await eventually(noticed)
         step = await service.step(progression_id="p", max_items=1_000_000, max_seconds=60)
         assert (StopReason.THROTTLED, 0) == (step.stop_reason, step.items)
         frames = await signal(service, "wal_frames")
