@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_named
 from lionstate.engine import (
-    Continued,
     Deferred,
     EngineSettings,
     Observer,
@@ -25,7 +24,7 @@ from lionstate.engine import (
     Written,
 )
 from lionstate.engine.finish import to_the_end
-from lionstate.engine.offload import run_pure
+from lionstate.engine.offload import finished
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.reader import Reader
 from lionstate.engine.sqlite import SqliteWriter
@@ -40,6 +39,7 @@ from lionstate.errors import (
 from lionstate.opening import Parts, require_asyncio
 from lionstate.operations import Operation
 from lionstate.progression.parsed import ParsedValues
+from lionstate.progression.reads import note_failure
 from lionstate.queue import QueueLimits, ReceiptLimits, RequestKey, TicketClass, WriteQueue
 from lionstate.queue.batch_row import BatchRow
 from lionstate.queue.calls import OperationCalls
@@ -268,8 +268,8 @@ class Store:
     async def _observed_read(self, operation: Operation, params: Mapping[str, Any]) -> Any:
         try:
             found = await self.read(functools.partial(operation.script, **params))
-        except Exception:
-            self.observer.operation(operation.name, "failed")
+        except Exception as error:
+            note_failure(self.observer, operation.name, params, error)
             raise
         self.observer.operation(operation.name, "read")
         return found
@@ -282,13 +282,7 @@ class Store:
         return await self._finished(await self._require_reader().run(script))
 
     async def _finished(self, found: Any) -> Any:
-        while isinstance(found, Deferred):
-            if found.observe is not None:
-                found.observe(self.observer)
-            found = await run_pure(found.finish, found.raw, found.size)
-            if isinstance(found, Continued):
-                found = await self._require_reader().run(found.script)
-        return found
+        return await finished(found, self.observer, lambda script: self._require_reader().run(script))
 
     async def write(
         self,

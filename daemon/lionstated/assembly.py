@@ -88,6 +88,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         defaults=settings.maintenance.knobs,
     )
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
+    metrics.on_dual_read.append(service.shadow.offer)
+    metrics.on_doubt.append(service.ask_scrub)
     delivery = _delivery(store, settings, metrics)
     news = _news(store, metrics)
 
@@ -175,6 +177,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "prioritize": service.prioritize,
         "exclude": service.exclude,
         "retry": service.retry,
+        "scrub": timer.scrub,
         "unblock": service.unblock,
         "compat-read": service.set_compat_read,
         "compat-read-everywhere": service.set_compat_read_everywhere,

@@ -9,11 +9,12 @@ from typing import ParamSpec, TypeVar
 
 import anyio
 
-from lionstate.migration import MigrationStep, ProgressionMigrationService, ThrottleStatus
+from lionstate.migration import MigrationStep, ProgressionMigrationService, ScrubSlice, ThrottleStatus
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
 from .metrics import Metrics
+from .scrubbing import ScrubPace
 from .settings import Maintenance
 
 __all__ = ["MaintenanceTimer"]
@@ -23,6 +24,7 @@ R = TypeVar("R")
 
 _GAUGE_SECONDS = 2.0
 _MAX_STEP_SECONDS = 1.0
+_PROOF_SECONDS = 0.25
 
 
 class MaintenanceTimer:
@@ -39,12 +41,15 @@ class MaintenanceTimer:
         self._gauges_due = 0.0
         self._throttled_by: list[str] = []
         self._starved = False
+        self._pace = ScrubPace()
+        service.shadow.ratio = settings.shadow_read_ratio
         self._log = logs.get_logger()
 
     def reload(self, settings: Maintenance) -> None:
         """Take new settings; they hold from the next tick on."""
         self._settings = settings
         self._service.defaults = settings.knobs
+        self._service.shadow.ratio = settings.shadow_read_ratio
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
         """Tick until ``finish`` is set; a tick that fails is raised to be retried by the caller."""
@@ -81,6 +86,45 @@ class MaintenanceTimer:
 
         return call
 
+    async def scrub(
+        self,
+        *,
+        progression_id: str | None = None,
+        max_items: int = 100_000,
+        max_seconds: float = _MAX_STEP_SECONDS,
+        may_begin: bool = True,
+        restart: bool = False,
+    ) -> ScrubSlice:
+        """Scrub one slice, whoever asks for it, and count what it compared."""
+        found = await self._service.scrub(
+            progression_id=progression_id,
+            max_items=max_items,
+            max_seconds=max_seconds,
+            may_begin=may_begin,
+            restart=restart,
+        )
+        self._metrics.scrub_slice(found)
+        if found.findings or found.pass_ended:
+            self._log.info(
+                "scrub",
+                checked=found.checked,
+                findings=dict(found.findings),
+                not_blocked=found.not_blocked,
+                pass_ended=found.pass_ended,
+                seconds=round(found.seconds, 3),
+            )
+            self._gauges_due = 0.0
+        return found
+
+    async def _prove(self) -> None:
+        """Compare what reads have shown, and scrub as much as the pace allows."""
+        self._metrics.shadow_reads(await self._service.shadow.compare(max_seconds=_PROOF_SECONDS))
+        rows = self._pace.allowed(self._settings)
+        if rows:
+            may_begin = self._pace.may_begin(self._settings)
+            found = await self.scrub(max_items=rows, max_seconds=_PROOF_SECONDS, may_begin=may_begin)
+            self._pace.spend(sum(found.items.values()))
+
     def told(self, verb: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """A verb whose effect the gauges show when it is answered."""
 
@@ -99,6 +143,7 @@ class MaintenanceTimer:
                 max_items=settings.max_items * settings.chunks_per_tick,
                 max_bytes=CHUNK_BYTES * settings.chunks_per_tick,
             )
+        await self._prove()
         if time.monotonic() >= self._gauges_due:
             await self._refresh_gauges()
 
@@ -131,6 +176,7 @@ class MaintenanceTimer:
     async def _refresh_gauges(self) -> None:
         status = await self._service.status(limit=0)
         self._metrics.migration_status(status)
+        self._pace.learn(status)
         enabled = self._is_enabled(status.maintenance_enabled)
         reasons = [] if enabled else ["disabled"]
         if status.pause is not None:

@@ -6,7 +6,8 @@ Held in memory in a registry of its own; the exposition never looks at the store
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -15,7 +16,7 @@ from lionstate import __version__
 from lionstate.codes import ThrottleSignal
 from lionstate.engine.connections import Connections
 from lionstate.errors import BlockedCode, HeldReason
-from lionstate.migration import MigrationStatus, MigrationStep, StopReason, ThrottleStatus
+from lionstate.migration import MigrationStatus, MigrationStep, ScrubSlice, StopReason, ThrottleStatus
 
 __all__ = ["Metrics"]
 
@@ -25,7 +26,8 @@ _MODES = ("passive", "full", "restart", "truncate")
 _CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "error")
 _PHASES = ("json", "dual", "items", "blocked")
 _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
-_PARITY_OUTCOMES = ("match", "mismatch")
+_PARITY_OUTCOMES = ("match", "mismatch", "moved", "dropped")
+_SCRUB_OUTCOMES = ("match", "mismatch")
 _AUTHORITIES = ("json", "items", "none")
 _PAUSED = ("disabled", "operator", "error_budget", "stopped", "owner", "pressure")
 _SERVICES = ("maintenance", "delivery")
@@ -53,10 +55,14 @@ class Metrics:
         self._operations = frozenset(operations)
         # Called on the engine's threads.
         self.on_foreign_commit: list[Callable[[], None]] = []
+        # Called on the event loop: progression, generation, what was answered; and the progression.
+        self.on_dual_read: list[Callable[[str, int, Sequence[Any]], None]] = []
+        self.on_doubt: list[Callable[[str], None]] = []
         self._define_service()
         self._define_write()
         self._define_wal()
         self._define_migration()
+        self._define_scrub()
         self._define_delivery()
 
     def _counter(self, name: str, text: str, **labels: Iterable[str]) -> Counter:
@@ -135,7 +141,9 @@ class Metrics:
         self.migrated_bytes = counter("lionstate_migration_bytes_total", "Bytes copied.")
         self.chunks = counter("lionstate_migration_chunks_total", "Chunks.", outcome=[*_CHUNK_OUTCOMES, OTHER])
         self.parity_checks = counter(
-            "lionstate_migration_parity_checks_total", "Digest comparisons.", outcome=_PARITY_OUTCOMES
+            "lionstate_migration_parity_checks_total",
+            "Proofs before a cutover, and reads in dual that were compared afterwards.",
+            outcome=_PARITY_OUTCOMES,
         )
         self.blocked = gauge("lionstate_migration_blocked", "Blocked progressions.", code=list(BlockedCode))
         self.held = gauge("lionstate_migration_held", "Held progressions.", reason=list(HeldReason))
@@ -159,6 +167,18 @@ class Metrics:
             "lionstate_blocked_appends_total", "Appends to blocked progressions.", authority=_AUTHORITIES
         )
         self.compat_reads = counter("lionstate_compat_reads_total", "Reads joined from both representations.")
+
+    def _define_scrub(self) -> None:
+        self.scrub_items = self._counter(
+            "lionstate_scrub_items_total", "Item rows compared again after their cutover.", outcome=_SCRUB_OUTCOMES
+        )
+        self.scrub_coverage = self._gauge(
+            "lionstate_scrub_coverage_ratio",
+            "Share of the progressions that the running pass of the scrubber has done.",
+        )
+        self.scrub_last_pass = self._gauge(
+            "lionstate_scrub_last_pass_timestamp_seconds", "End of the last whole pass of the scrubber; 0: none yet."
+        )
 
     def _define_delivery(self) -> None:
         self.deliveries = self._counter(
@@ -217,6 +237,8 @@ class Metrics:
         for reason in HeldReason:
             self.held.labels(reason).set(held.get(reason, 0))
         self._throttle(status.throttle)
+        self.scrub_coverage.set(status.proof.coverage)
+        self.scrub_last_pass.set(status.proof.last_pass_at or 0.0)
 
     def _throttle(self, throttle: ThrottleStatus) -> None:
         self.starved.set(throttle.starved)
@@ -226,6 +248,16 @@ class Metrics:
         for signal, seconds in throttle.throttled_seconds.items():
             self.throttled_seconds.labels(signal).inc(max(0.0, seconds - self._throttled.get(signal, 0.0)))
         self._throttled = dict(throttle.throttled_seconds)
+
+    def scrub_slice(self, found: ScrubSlice) -> None:
+        """Count what one slice of the scrubber compared."""
+        for outcome, count in found.items.items():
+            self.scrub_items.labels(outcome).inc(count)
+
+    def shadow_reads(self, outcomes: Mapping[str, int]) -> None:
+        """Reads in dual were compared with the rows."""
+        for outcome, count in outcomes.items():
+            self.parity_checks.labels(outcome).inc(count)
 
     def delivery(self, status: str | None, *, failed: bool, seconds: float) -> None:
         """An attempt ended and left its dispatch in ``status``; None: it had been acknowledged or claimed anew."""
@@ -301,6 +333,16 @@ class Metrics:
     def compat_read(self) -> None:
         """A read was joined from both representations."""
         self.compat_reads.inc()
+
+    def dual_read(self, progression_id: str, generation: int, found: Sequence[Any]) -> None:
+        """A read was answered from the JSON of a dual progression."""
+        for listener in self.on_dual_read:
+            listener(progression_id, generation, found)
+
+    def doubted(self, progression_id: str) -> None:
+        """A read failed closed."""
+        for listener in self.on_doubt:
+            listener(progression_id)
 
 
 def _of(count: Callable[[], Connections], state: str) -> float:

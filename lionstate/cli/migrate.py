@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import knobs, operator, ordering, render, tables
+from lionstate.cli import knobs, operator, ordering, proof, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on_migration
 from lionstate.errors import InvalidInputError
 
@@ -21,7 +21,7 @@ __all__ = ["app"]
 R = TypeVar("R")
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
-_BUSY, _MISMATCH, _NOT_APPLICABLE, _BLOCKED = 5, 6, 7, 8
+_BUSY, _NOT_APPLICABLE, _BLOCKED = 5, 7, 8
 _BUSY_STEPS = 3
 _BUSY_SECONDS = 0.2
 
@@ -115,26 +115,6 @@ def _exit_code(reason: StopReason, progression: str | None, everything: Migratio
     return _NOT_APPLICABLE if reason is StopReason.HELD else 0
 
 
-@app.command()
-def verify(
-    progression_id: Annotated[str, typer.Argument(help="The progression to compare.")],
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    as_json: Json = False,
-) -> None:
-    """Compare the two representations of a progression; changes nothing in any phase.
-
-    Exits with 6 when they differ and with 7 when there is only one.
-    """
-    from lionstate.migration import VerificationOutcome
-
-    found = run_on_migration((url, daemon, token), lambda service: service.verify(progression_id), reads=True)
-    render.verification(found, as_json=as_json)
-    codes = {VerificationOutcome.MISMATCH: _MISMATCH, VerificationOutcome.NOT_APPLICABLE: _NOT_APPLICABLE}
-    raise typer.Exit(codes.get(found.outcome, 0))
-
-
 @app.command("compat-read")
 def compat_read(
     progression_id: Annotated[str | None, typer.Argument(help="The progression; or --all.")] = None,
@@ -205,6 +185,7 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
     tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
 
 
+proof.mount(app)
 operator.mount(app)
 ordering.mount(app)
 app.add_typer(knobs.app, name="knobs")

@@ -92,6 +92,19 @@ def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
         yield f"another program wrote a progression in dual (found {seen}): {consequence}"
 
 
+def _proof_lines(found: MigrationStatus) -> Iterator[str]:
+    """How much of what is in items was compared again, and when."""
+    proof = found.proof
+    if not found.phases.get("items") and proof.last_pass_at is None:
+        return
+    if proof.last_pass_at is None:
+        yield "scrub: no whole pass yet"
+    else:
+        yield f"scrub: last whole pass ended {_ago(proof.last_pass_at)}, {proof.last_pass_findings} findings"
+    if proof.pass_began_at is not None:
+        yield f"scrub: a pass is under way, {proof.coverage:.1%} of the store, {proof.findings} findings"
+
+
 def status(found: MigrationStatus, *, as_json: bool) -> None:
     """Print the status of a store; whether it is paused comes first."""
     if as_json:
@@ -114,6 +127,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
     for line in (*_ready_lines(found), *_foreign_lines(found)):
+        console.print(line, highlight=False)
+    for line in _proof_lines(found):
         console.print(line, highlight=False)
     if found.compat_read_everywhere:
         console.print("compat read is on for every progression")

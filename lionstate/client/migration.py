@@ -23,6 +23,7 @@ from lionstate.migration import (
     Preflight,
     ProgressionMigrationService,
     Representation,
+    ScrubSlice,
     VerificationResult,
 )
 
@@ -81,11 +82,35 @@ class RemoteMigration(RemoteOrders):
         )
         return step
 
-    async def verify(self, progression_id: str) -> VerificationResult:
-        """Compare both representations without changing anything."""
-        params = {"progression_id": progression_id}
+    async def verify(
+        self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
+    ) -> VerificationResult:
+        """Compare both representations without changing anything; see ``ProgressionMigrationService.verify``."""
+        params = {"progression_id": progression_id, "after": after, "max_seconds": max_seconds}
         found: VerificationResult = await self._verb(
             "verify", ProgressionMigrationService.verify, params, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def scrub(
+        self,
+        *,
+        progression_id: str | None = None,
+        max_items: int = 100_000,
+        max_seconds: float = 1.0,
+        may_begin: bool = True,
+        restart: bool = False,
+    ) -> ScrubSlice:
+        """Compare again what was cut over; see ``ProgressionMigrationService.scrub``."""
+        params = {
+            "progression_id": progression_id,
+            "max_items": max_items,
+            "max_seconds": max_seconds,
+            "may_begin": may_begin,
+            "restart": restart,
+        }
+        found: ScrubSlice = await self._verb(
+            "scrub", ProgressionMigrationService.scrub, params, work_seconds=_LONG_SECONDS
         )
         return found
 

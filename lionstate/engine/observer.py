@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["Observer", "SilentObserver"]
 
@@ -25,6 +25,8 @@ class Observer(Protocol):
     def operation(self, name: str, outcome: str, count: int = 1) -> None: ...
     def blocked_append(self, authority: str) -> None: ...
     def compat_read(self) -> None: ...
+    def dual_read(self, progression_id: str, generation: int, found: Sequence[Any]) -> None: ...
+    def doubted(self, progression_id: str) -> None: ...
 
 
 class SilentObserver:
@@ -71,3 +73,12 @@ class SilentObserver:
 
     def compat_read(self) -> None:
         """A read was served from the frozen prefix and the tail."""
+
+    def dual_read(self, progression_id: str, generation: int, found: Sequence[Any]) -> None:
+        """A read was answered from the JSON of a dual progression: all ids, or pairs of ordinal and id.
+
+        Called on the event loop; the sequence is the caller's own and must not be changed.
+        """
+
+    def doubted(self, progression_id: str) -> None:
+        """A read failed closed because what it met contradicts itself."""

@@ -43,6 +43,7 @@ class Deferred(Generic[R]):
         finish: A pure function from ``raw`` to the result, or to ``Continued`` when more must be read first.
         size: Bytes or elements of ``raw``, to choose where ``finish`` runs.
         observe: Tells the store's observer what kind of read this was.
+        answered: Shows the store's observer the result.
     """
 
     __deferred__: ClassVar[bool] = True
@@ -51,6 +52,7 @@ class Deferred(Generic[R]):
     finish: Callable[[Any], R | Continued[R]]
     size: int = 0
     observe: Callable[[Observer], None] | None = None
+    answered: Callable[[Observer, Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

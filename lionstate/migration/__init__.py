@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lionstate.migration.control import Pause
-from lionstate.migration.explain import RUNBOOK, Explanation
+from lionstate.migration.explain import Explanation
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.port import MigrationStore
@@ -18,11 +18,15 @@ from lionstate.migration.report import (
     VerificationOutcome,
     VerificationResult,
 )
+from lionstate.migration.runbook import CODES, RUNBOOK, code_table
+from lionstate.migration.scrub import ScrubSlice
+from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.throttle import SignalStatus
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
+    "CODES",
     "KNOBS",
     "MIGRATABLE",
     "RUNBOOK",
@@ -41,11 +45,14 @@ __all__ = [
     "Pause",
     "Preflight",
     "ProgressionMigrationService",
+    "ProofStatus",
     "Ready",
     "Representation",
+    "ScrubSlice",
     "SignalStatus",
     "StopReason",
     "ThrottleStatus",
     "VerificationOutcome",
     "VerificationResult",
+    "code_table",
 ]

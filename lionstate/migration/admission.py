@@ -197,19 +197,28 @@ def _audit_block(
 
 
 def write_block(
-    conn: Connection, state: StorageState, code: BlockedCode, *, details: dict[str, Any], actor: str, now: float
+    conn: Connection,
+    state: StorageState,
+    code: BlockedCode,
+    *,
+    authority: Authority = Authority.JSON,
+    compat_read: bool = False,
+    details: dict[str, Any],
+    actor: str,
+    now: float,
 ) -> Stage:
-    """Block a dual progression that the caller has locked; its JSON stays the authority."""
+    """Block a progression that the caller has locked; before its cutover the JSON stays the authority."""
     values: dict[str, Any] = {
         "phase": Phase.BLOCKED.value,
-        "authority": Authority.JSON.value,
+        "authority": authority.value,
         "blocked_reason": code.value,
+        "compat_read": int(compat_read),
         "held_reason": None,
         "held_detail": None,
         "updated_at": now,
     }
     update_state(conn, state.progression_id, values)
-    _audit_block(conn, state.progression_id, code, Authority.JSON, state.phase, details, actor, now)
+    _audit_block(conn, state.progression_id, code, authority, state.phase, details, actor, now)
     return Stage(StageOutcome.BLOCKED, code=code)
 
 

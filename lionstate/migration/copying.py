@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
-from lionstate.dialects import ParentValue, dialect_of
+from lionstate.dialects import ParentValue
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.admission import Finding, admit
 from lionstate.migration.backfill import copy_chunk, remove_shadow_chunk
@@ -16,15 +16,11 @@ from lionstate.migration.cutover import Mark
 from lionstate.migration.port import bound
 from lionstate.migration.report import Stage, StageOutcome, StopReason
 from lionstate.migration.stages import TEXT_TRIES, Stages, Turn
-from lionstate.migration.verification import judged_of
+from lionstate.migration.verification import judged_of, read_value
 from lionstate.progression.phases import Phase, new_generation
-from lionstate.progression.storage_state import StorageState, get_state
+from lionstate.progression.storage_state import StorageState
 
 __all__ = ["Copying"]
-
-
-def _look_at_value(conn: Connection, /, progression_id: str) -> tuple[ParentValue | None, StorageState | None]:
-    return dialect_of(conn).collection_of(conn, progression_id), get_state(conn, progression_id)
 
 
 class Copying(Stages):
@@ -44,7 +40,7 @@ class Copying(Stages):
         if state is not None and state.held_reason is not None:
             return self._held(HeldReason(state.held_reason))
         for _ in range(TEXT_TRIES):
-            found, seen = await self._store.read(bound(_look_at_value, progression_id))
+            found, seen = await self._store.read(bound(read_value, progression_id))
             if found is None or (seen is None) != (state is None):
                 return Turn.AGAIN
             stage = await self._admit(progression_id, found, seen)
@@ -145,7 +141,7 @@ class Copying(Stages):
     async def _parse(self, progression_id: str, generation: int) -> Sequence[str] | Turn | StopReason:
         """Parse the value for the chunks of this generation; a value of another length was written by others."""
         for _ in range(TEXT_TRIES):
-            found, state = await self._store.read(bound(_look_at_value, progression_id))
+            found, state = await self._store.read(bound(read_value, progression_id))
             if found is None or state is None or state.generation != generation or state.phase is not Phase.DUAL:
                 return Turn.AGAIN
             self._memory.parses += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from sqlalchemy import Connection, select
 
@@ -12,39 +11,13 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
 from lionstate.migration.control import get_maintenance_enabled, get_pause
 from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
+from lionstate.migration.runbook import HELD_RUNBOOK, RUNBOOK
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.own import progression_activity, progression_sizes
 
-__all__ = ["RUNBOOK", "Explanation", "explain"]
-
-RUNBOOK: Final[Mapping[BlockedCode, str]] = {
-    BlockedCode.MALFORMED_JSON: "the value is no JSON text: repair it with set_progression, then retry",
-    BlockedCode.NOT_ARRAY: "the value is JSON but no array: repair it with set_progression, then retry",
-    BlockedCode.NON_STRING: "an element is no text: repair it with set_progression, then retry",
-    BlockedCode.NUL_IN_ID: "an id holds a NUL character: repair it with set_progression, then retry",
-    BlockedCode.LONE_SURROGATE: "an id holds half of a surrogate pair: repair it with set_progression, then retry",
-    BlockedCode.ID_TOO_LONG: "an id is longer than this database can index: repair it with set_progression, then retry",
-    BlockedCode.NOT_TEXT: "the column holds no text: repair it with set_progression, then retry",
-    BlockedCode.COUNT_MISMATCH: "JSON and items have different lengths: verify names the first difference; then retry",
-    BlockedCode.DIGEST_MISMATCH: "JSON and items hold different ids: verify names the first difference; then retry",
-    BlockedCode.ORDINAL_MISMATCH: "item rows have gaps: verify names the first; then retry",
-    BlockedCode.ALLOCATOR_MISMATCH: "the next ordinal is not the length: verify shows both; then retry",
-    BlockedCode.ORDINAL_COLLISION: "a copied position held another id: another program writes item rows; then retry",
-    BlockedCode.FOREIGN_WRITE: "another program wrote the JSON value: switch it off; then retry, or after cutover"
-    " unblock with --adopt or --discard",
-    BlockedCode.ORPHAN_ITEMS: "item rows without a state row: unblock with --use json or --use items",
-    BlockedCode.DELETING: "it is being deleted",
-}
-"""What an operator does about each code."""
-
-_HELD: Final[Mapping[HeldReason, str]] = {
-    HeldReason.FOREIGN_WRITER: "cutover waits for another program that writes this store: switch it off, or accept it",
-    HeldReason.VERIFY_OVER_BUDGET: "its cutover would hold the lock for too long: raise the budget, then release",
-    HeldReason.FENCE_MISSING: "the fence was removed: install it again or turn it off",
-    HeldReason.OPERATOR: "an operator holds it: release it",
-}
+__all__ = ["Explanation", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +154,10 @@ def _waits(conn: Connection, state: StorageState, now: float) -> list[str]:
         return []
     waits = _store_waits(conn, now)
     if state.held_reason is not None:
-        waits.append(f"held {state.held_reason}: {_HELD[HeldReason(state.held_reason)]}")
+        waits.append(f"held {state.held_reason}: {HELD_RUNBOOK[HeldReason(state.held_reason)]}")
     if state.phase is Phase.JSON and state.shadow_rows:
         waits.append("rows of its rolled back copy are removed first")
     complete = state.phase is Phase.DUAL and state.backfill_next == state.source_count
     if complete and state.held_reason is None and sighted_at(conn, now) is not None:
-        waits.append(_HELD[HeldReason.FOREIGN_WRITER])
+        waits.append(HELD_RUNBOOK[HeldReason.FOREIGN_WRITER])
     return waits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +16,7 @@ __all__ = ["Memory", "Sources"]
 
 _SOURCE_IDS: Final = 2_000_000
 _MARKS: Final = 1_000
+_ASKED: Final = 1_000
 
 
 class Sources:
@@ -58,6 +59,10 @@ class Memory:
             take the rows that the other has read for a gap.
         marks: The store's token at the last chunk of a progression.
         parses: Values parsed for chunks so far.
+        scrubbing: Held by the running slice of the scrubber.
+        asked: Progressions that a scrub was asked for, oldest first; see `ask`.
+        lengths_checked_at: When all recorded lengths had been compared last, epoch seconds.
+        shadow_reads: Shadow reads so far, by outcome.
     """
 
     prover: Prover
@@ -65,6 +70,10 @@ class Memory:
     sources: Sources = field(default_factory=Sources)
     marks: OrderedDict[str, Mark] = field(default_factory=OrderedDict)
     parses: int = 0
+    scrubbing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asked: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    lengths_checked_at: float | None = None
+    shadow_reads: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, store: MigrationStore) -> Memory:
@@ -77,6 +86,11 @@ class Memory:
         self.marks.move_to_end(progression_id)
         while len(self.marks) > _MARKS:
             self.marks.popitem(last=False)
+
+    def ask(self, progression_id: str) -> None:
+        """Ask for a scrub of one progression; at most 1,000 wait, the others are met by the pass."""
+        if len(self.asked) < _ASKED:
+            self.asked[progression_id] = None
 
     def forget(self, progression_id: str) -> None:
         """Drop everything about one progression."""

@@ -7,11 +7,13 @@ from typing import Final
 
 from lionstate.errors import InvalidInputError
 from lionstate.migration import cutover
+from lionstate.migration.budget import check_caps
 from lionstate.migration.explain import Explanation, explain
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.preflight import Preflight, preflight
 from lionstate.migration.report import BlockedProgression
+from lionstate.migration.scrub import Scrubber, ScrubSlice
 from lionstate.migration.status import read_blocked
 from lionstate.migration.unblock import Foreign, Representation, retry, unblock
 from lionstate.progression.phases import new_generation
@@ -37,7 +39,48 @@ class OperatorVerbs:
 
     _store: MigrationStore
     _memory: Memory
+    _scrubber: Scrubber
     _actor: str
+
+    async def scrub(
+        self,
+        *,
+        progression_id: str | None = None,
+        max_items: int = 100_000,
+        max_seconds: float = 1.0,
+        may_begin: bool = True,
+        restart: bool = False,
+    ) -> ScrubSlice:
+        """Compare again what was cut over: items, frozen JSON, recorded digests, allocator; and look for orphans.
+
+        Goes on with the pass under way, which any process may have begun, until a cap is hit. What is found is proved
+        again under the lock and then blocked; which representation is trusted then is decided by decision 2.
+
+        Args:
+            progression_id: Only this one, to its end; also the copied part of one in ``dual``.
+            max_items: Rows to compare in this slice.
+            max_seconds: Looked at between pages of 1,000 rows.
+            may_begin: Begin a pass when none is under way.
+            restart: Begin a new pass whatever is under way.
+        Returns:
+            What was compared and found. While migration is paused nothing is done.
+        Raises:
+            InvalidInputError: A cap is not above zero.
+
+        Cost: linear in what it compares, in snapshots of 1,000 rows; a lock only to block.
+        Contract: design decisions 2, 21, 22.
+        """
+        caps = check_caps(max_items, 1, max_seconds)
+        async with self._memory.scrubbing:
+            if progression_id is not None:
+                return await self._scrubber.one(progression_id)
+            return await self._scrubber.slice(
+                max_items=caps.max_items, max_seconds=caps.max_seconds, may_begin=may_begin, restart=restart
+            )
+
+    def ask_scrub(self, progression_id: str) -> None:
+        """Let the next slice of the scrubber look at one progression first: a read has doubted it."""
+        self._memory.ask(progression_id)
 
     async def preflight(self, *, limit: int = 20) -> Preflight:
         """Read every JSON value once and say what migration will meet; changes nothing.

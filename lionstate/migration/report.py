@@ -10,6 +10,7 @@ from enum import StrEnum
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
 from lionstate.migration.orders import Orders, Ready
+from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.throttle import SignalStatus
 
 __all__ = [
@@ -173,7 +174,7 @@ class VerificationOutcome(StrEnum):
 
     MATCH = "match"
     MISMATCH = "mismatch"
-    # Both representations agree as far as the copy has come.
+    # Both representations agree as far as the copy, or a verification that was cut short, has come.
     INCOMPLETE = "incomplete"
     # There is one representation only; ``code`` says if it may be migrated.
     NOT_APPLICABLE = "not_applicable"
@@ -194,6 +195,7 @@ class VerificationResult:
         items_digest: Digest of what was compared on the items side.
         first_difference: The lowest ordinal at which they were seen to differ; None if none was.
         next_ordinal: The allocator; None without a state row.
+        token: Where a verification that was cut short goes on; None when it came to its end.
     """
 
     progression_id: str
@@ -206,6 +208,7 @@ class VerificationResult:
     items_digest: str | None = None
     first_difference: int | None = None
     next_ordinal: int | None = None
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +289,7 @@ class MigrationStatus:
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
         throttle: Why it waits for the store, as the process that is asked knows.
+        proof: What was proved again since the cutovers.
     """
 
     phases: Mapping[str, int]
@@ -309,3 +313,4 @@ class MigrationStatus:
     ready: Ready
     maintenance_enabled: bool | None = None
     throttle: ThrottleStatus = ThrottleStatus()
+    proof: ProofStatus = field(default_factory=ProofStatus)

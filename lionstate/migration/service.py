@@ -37,6 +37,8 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.scrub import Scrubber
+from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
 from lionstate.migration.switches import SwitchVerbs
@@ -59,6 +61,9 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
     clean up. Contract: ADR-0117 D3-D5.
+
+    Attributes:
+        shadow: Compares answers that were read from a dual JSON with its rows; off until its ratio is set.
     """
 
     def __init__(
@@ -83,6 +88,8 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         self._memory = Memory.of(store)
         self._governor = Governor(store)
         self.defaults = defaults or Knobs()
+        self._scrubber = Scrubber(store, self._memory, actor=actor)
+        self.shadow = ShadowReads(store, self._memory)
         self._sizes_after: str | None = ""
 
     async def step(
@@ -230,16 +237,21 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
     def _measure_again(self) -> None:
         self._sizes_after = ""
 
-    async def verify(self, progression_id: str) -> VerificationResult:
+    async def verify(
+        self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
+    ) -> VerificationResult:
         """Compare the representations of one progression; changes nothing in any phase.
 
+        Args:
+            after: The token of one that was cut short; it goes on there unless the progression was replaced.
+            max_seconds: After the cutover: where to cut the walk over the rows short.
         Raises:
-            NotFoundError: There is no such progression.
+            InvalidInputError, NotFoundError: The token is none; there is no such progression.
 
-        Cost: linear in the history, in snapshots of 5,000 rows, no lock.
+        Cost: linear in the history, in snapshots of at most 5,000 rows, no lock.
         Contract: ADR-0117 D3, D5; design decision 6.
         """
-        return await verify(self._store, progression_id)
+        return await verify(self._store, progression_id, after=after, max_seconds=max_seconds)
 
     async def status(self, *, limit: int = 100) -> MigrationStatus:
         """Tell how far migration is; no message ids, no write lock.
@@ -257,7 +269,8 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
 
         found: MigrationStatus
         found, controls = await self._store.read(script)
-        return replace(found, throttle=await self._governor.report(controls.knobs))
+        throttle = await self._governor.report(controls.knobs)
+        return replace(found, throttle=throttle, proof=self._scrubber.with_own(found.proof))
 
 
 def _held(conn: Connection) -> dict[str, int]:

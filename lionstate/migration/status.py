@@ -13,6 +13,7 @@ from lionstate.migration.candidates import foreign_sessions
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
+from lionstate.migration.scrub_pass import ProofStatus, load_pass
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
 from lionstate.progression.sightings import sighted_at
@@ -90,6 +91,7 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         orders=read_orders(conn, now=now),
         ready=read_ready(conn),
         maintenance_enabled=get_maintenance_enabled(conn),
+        proof=ProofStatus.of(load_pass(conn)),
     )
 
 

@@ -27,11 +27,13 @@ __all__ = [
     "Proof",
     "Prover",
     "compare",
+    "decoders_agree",
     "in_thread",
     "judge",
     "judged_of",
     "read_facts",
     "read_page",
+    "read_value",
     "size_of",
     "time_comparison",
 ]
@@ -73,6 +75,11 @@ def read_facts(conn: Connection, /, progression_id: str) -> Facts:
     return Facts(found, state, count, last[0][0] if last and found is not None else None)
 
 
+def read_value(conn: Connection, /, progression_id: str) -> tuple[ParentValue | None, StorageState | None]:
+    """The value and the state row of one snapshot. Cost: the value."""
+    return dialect_of(conn).collection_of(conn, progression_id), get_state(conn, progression_id)
+
+
 def read_page(
     conn: Connection, /, progression_id: str, after: int, before: int
 ) -> tuple[int | None, list[tuple[int, str]]]:
@@ -90,6 +97,14 @@ def size_of(value: object) -> int:
 async def judge(value: object) -> Verdict:
     """The strict verdict, in a thread or a child process when the value is large."""
     return await run_pure(strict_verdict, value, size_of(value))
+
+
+async def decoders_agree(value: object, digest: str | None) -> bool:
+    """Whether the second decoder reads from a value what the strict one did; None: that it may not be migrated.
+
+    Where they disagree one of them is wrong, and what it read must not become the authority: `malformed_json`.
+    """
+    return await run_pure(digest_again, value, size_of(value)) == digest
 
 
 async def judged_of(progression_id: str, found: ParentValue, generation: int | None) -> Judged:
@@ -281,9 +296,8 @@ class Prover:
             items_digest=walk.digest.hexdigest(),
         )
         in_rows = code is not None and verdict.count == state.next_ordinal
-        if code is None and await run_pure(digest_again, value, size_of(value)) != source.hexdigest():
-            # The two decoders disagree, so one of them is wrong: what it read must not become the authority.
-            code = BlockedCode.DIGEST_MISMATCH
+        if code is None and not await decoders_agree(value, source.hexdigest()):
+            code = BlockedCode.MALFORMED_JSON
         first = walk.first_difference
         if first is None and verdict.count != walk.next:
             first = min(verdict.count, walk.next)

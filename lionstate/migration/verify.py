@@ -3,65 +3,92 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Sequence
 
-from lionstate.errors import BlockedCode, NotFoundError
+from lionstate.errors import BlockedCode, InvalidInputError, NotFoundError
+from lionstate.migration.admission import Judged
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import VerificationOutcome, VerificationResult
-from lionstate.migration.verification import Facts, Prover, in_thread, judge, read_facts, read_page
-from lionstate.progression.digest import Digest
+from lionstate.migration.verification import Facts, Prover, decoders_agree, judge, judged_of, read_facts, read_page
+from lionstate.migration.walk import ItemsWalk, advance, frozen_side, judge_rows
 from lionstate.progression.items import PAGE_ROWS, Item
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import StorageState
 from lionstate.progression.strict import Verdict
 
-__all__ = ["verify"]
+__all__ = ["Replaced", "compare_copied", "verify"]
 
 _TRIES = 5
 
 
-class _Replaced(Exception):
+class Replaced(Exception):
     """Another generation was met between two pages."""
 
 
-async def verify(store: MigrationStore, progression_id: str) -> VerificationResult:
+async def verify(
+    store: MigrationStore, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
+) -> VerificationResult:
     """Compare the representations of one progression; a replacement under way starts it again, five times at most.
 
+    Args:
+        after: The token of a verification that was cut short.
+        max_seconds: After the cutover: cut it short, after at least 1,000 rows; the other phases need no long walk
+            over rows that could go on later.
     Raises:
+        InvalidInputError: The token is none.
         NotFoundError: There is no such progression.
 
     Contract: ADR-0117 D3; design decisions 5, 6.
     """
+    start = _place_of(after)
+    give_up = None if max_seconds is None else time.monotonic() + max_seconds
     facts: Facts = await store.read(bound(read_facts, progression_id))
     for _ in range(_TRIES):
         try:
-            return await _verify(store, progression_id, facts)
-        except _Replaced:
+            return await _verify(store, progression_id, facts, start, give_up)
+        except Replaced:
             facts = await store.read(bound(read_facts, progression_id))
     return _result(progression_id, facts, VerificationOutcome.INCOMPLETE)
 
 
-async def _verify(store: MigrationStore, progression_id: str, facts: Facts) -> VerificationResult:
+def _place_of(token: str | None) -> tuple[int, int] | None:
+    """Generation and ordinal of a token."""
+    if token is None:
+        return None
+    generation, separator, ordinal = token.partition(":")
+    if not (separator and generation.isdecimal() and ordinal.isdecimal()):
+        raise InvalidInputError("the token is not one that a verification gave: it is two numbers and a colon")
+    return int(generation), int(ordinal)
+
+
+async def _verify(
+    store: MigrationStore, progression_id: str, facts: Facts, start: tuple[int, int] | None, give_up: float | None
+) -> VerificationResult:
     state = facts.state
     if facts.found is None or (state is not None and state.is_tombstone):
         raise NotFoundError("there is no such progression")
     if state is not None and (state.frozen_count is not None) and state.authority is not Authority.JSON:
-        return await _verify_items(store, facts, state)
+        judged = await judged_of(progression_id, facts.found, state.generation)
+        return await _verify_items(store, facts, judged, state, start, give_up)
     if state is not None and state.authority is Authority.NONE:
         mismatch = _result(progression_id, facts, VerificationOutcome.MISMATCH)
         return dataclasses.replace(mismatch, code=state.blocked_reason, items_count=facts.items)
     if state is None or state.phase is Phase.JSON or state.source_count is None:
         verdict = await judge(facts.value)
         code = verdict.code_for(store.dialect.capabilities.max_migratable_id_bytes)
+        if not await decoders_agree(facts.value, verdict.digest):
+            code = code or BlockedCode.MALFORMED_JSON
         found = _result(progression_id, facts, VerificationOutcome.NOT_APPLICABLE)
         if code is not None:
             return dataclasses.replace(found, code=code.value)
         return dataclasses.replace(found, json_count=verdict.count, json_digest=verdict.digest)
     if state.backfill_next < state.source_count:
-        return await _verify_partial(store, facts, state, state.source_count)
+        judged = await judged_of(progression_id, facts.found, state.generation)
+        return await _verify_partial(store, facts, judged, state)
     proof = await Prover(store).prove_facts(facts, facts.found, state, give_up=None, keep=False)
     if proof is None:
-        raise _Replaced
+        raise Replaced
     outcome = VerificationOutcome.MATCH if proof.code is None else VerificationOutcome.MISMATCH
     return dataclasses.replace(
         _result(progression_id, facts, outcome),
@@ -88,7 +115,7 @@ async def _rows(store: MigrationStore, state: StorageState, *, first: int, befor
     while after + 1 < before:
         generation, rows = await store.read(bound(read_page, state.progression_id, after, before))
         if generation != state.generation:
-            raise _Replaced
+            raise Replaced
         if rows:
             yield rows
         if len(rows) < PAGE_ROWS:
@@ -97,34 +124,51 @@ async def _rows(store: MigrationStore, state: StorageState, *, first: int, befor
 
 
 async def _verify_partial(
-    store: MigrationStore, facts: Facts, state: StorageState, source_count: int
+    store: MigrationStore, facts: Facts, judged: Judged, state: StorageState
 ) -> VerificationResult:
-    """Compare what has been copied, and the tail that dual appends wrote, with the same places of the JSON."""
-    verdict = await judge(facts.value)
-    code = verdict.code
-    if code is None and verdict.count != state.next_ordinal:
-        code = BlockedCode.FOREIGN_WRITE
-    first: int | None = None
-    count = 0
-    if code is None:
-        for start, end in ((0, state.backfill_next), (source_count, state.next_ordinal)):
-            seen = 0
-            async for rows in _rows(store, state, first=start, before=end):
-                seen += len(rows)
-                first = first if first is not None else _first_difference(rows, verdict, start + seen - len(rows))
-            count += seen
-            if code is None and seen != end - start:
-                code = BlockedCode.COUNT_MISMATCH
-        if code is None and first is not None:
-            code = BlockedCode.DIGEST_MISMATCH
+    code, first, count = await compare_copied(store, judged, state)
     outcome = VerificationOutcome.INCOMPLETE if code is None else VerificationOutcome.MISMATCH
     return dataclasses.replace(
         _result(state.progression_id, facts, outcome),
         code=None if code is None else code.value,
-        json_count=verdict.count if verdict.code is None else None,
+        json_count=judged.verdict.count if judged.verdict.code is None else None,
         items_count=count,
         first_difference=first,
     )
+
+
+async def compare_copied(
+    store: MigrationStore, judged: Judged, state: StorageState
+) -> tuple[BlockedCode | None, int | None, int]:
+    """Compare what has been copied, and the tail that dual appends wrote, with the same places of the JSON.
+
+    Returns:
+        What differs, the lowest place where it does, and the rows compared.
+    Raises:
+        Replaced: Its rows are others now.
+    """
+    verdict = judged.verdict
+    code = verdict.code
+    if code is None and not await decoders_agree(judged.value, verdict.digest):
+        code = BlockedCode.MALFORMED_JSON
+    if code is None and verdict.count != state.next_ordinal:
+        code = BlockedCode.FOREIGN_WRITE
+    first: int | None = None
+    count = 0
+    if code is not None:
+        return code, first, count
+    for start, end in ((0, state.backfill_next), (state.source_count or 0, state.next_ordinal)):
+        seen = 0
+        async for rows in _rows(store, state, first=start, before=end):
+            seen += len(rows)
+            first = first if first is not None else _first_difference(rows, verdict, start + seen - len(rows))
+        count += seen
+        if seen != end - start:
+            code = BlockedCode.COUNT_MISMATCH
+            first = first if first is not None else start + seen
+    if code is None and first is not None:
+        code = BlockedCode.DIGEST_MISMATCH
+    return code, first, count
 
 
 def _first_difference(rows: Sequence[Item], verdict: Verdict, expected: int) -> int | None:
@@ -134,64 +178,43 @@ def _first_difference(rows: Sequence[Item], verdict: Verdict, expected: int) -> 
     return None
 
 
-async def _verify_items(store: MigrationStore, facts: Facts, state: StorageState) -> VerificationResult:
-    """Compare frozen prefix, item prefix and both recorded digests; then the tail with the allocator."""
-    frozen = state.frozen_count
-    assert frozen is not None
-    verdict = await judge(facts.value)
-    prefix, source = Digest(), verdict.ids[:frozen]
-    items = Digest()
-    await in_thread(prefix.update, source, sum(map(len, source)))
-    place, gap, first = 0, False, None
-    async for rows in _rows(store, state, first=0, before=state.next_ordinal):
-        ids = [message_id for _, message_id in rows]
-        gap = gap or [ordinal for ordinal, _ in rows] != list(range(place, place + len(rows)))
-        if first is None and (ids[: max(0, frozen - place)] != source[place : place + len(ids)] or gap):
-            first = next(
-                (at for at, (ordinal, found) in enumerate(rows, place) if ordinal != at or _other(source, at, found)),
-                None,
-            )
-        if place < frozen:
-            part = ids[: frozen - place]
-            await in_thread(items.update, part, sum(map(len, part)))
-        place += len(rows)
-    code = _items_code(facts, state, frozen, verdict, prefix, items, gap)
-    outcome = VerificationOutcome.MATCH if code is None else VerificationOutcome.MISMATCH
-    return dataclasses.replace(
-        _result(state.progression_id, facts, outcome),
-        code=code,
-        json_count=verdict.count if verdict.code is None else None,
-        items_count=facts.items,
-        json_digest=prefix.hexdigest() if verdict.code is None else None,
-        items_digest=items.hexdigest(),
-        first_difference=first,
-    )
-
-
-def _other(source: Sequence[str], place: int, message_id: str) -> bool:
-    return place < len(source) and source[place] != message_id
-
-
-def _items_code(
+async def _verify_items(
+    store: MigrationStore,
     facts: Facts,
+    judged: Judged,
     state: StorageState,
-    frozen: int,
-    verdict: Verdict,
-    prefix: Digest,
-    items: Digest,
-    gap: bool,
-) -> str | None:
-    if verdict.code is not None:
-        return verdict.code.value
-    last = -1 if facts.last_ordinal is None else facts.last_ordinal
-    contiguous = not gap and last + 1 == facts.items
-    if facts.items != state.next_ordinal:
-        found = BlockedCode.ALLOCATOR_MISMATCH if contiguous else BlockedCode.COUNT_MISMATCH
-        return found.value
-    if not contiguous:
-        return BlockedCode.ORDINAL_MISMATCH.value
-    if verdict.count < frozen or items.count < frozen:
-        return BlockedCode.COUNT_MISMATCH.value
-    if prefix.hexdigest() != state.source_digest or items.hexdigest() != state.items_digest:
-        return BlockedCode.DIGEST_MISMATCH.value
-    return BlockedCode.FOREIGN_WRITE.value if verdict.count > frozen else None
+    start: tuple[int, int] | None,
+    give_up: float | None,
+) -> VerificationResult:
+    """Compare frozen prefix, item prefix and both recorded digests; then the tail with the allocator."""
+    side = await frozen_side(judged, state)
+    goes_on = start is not None and start[0] == state.generation
+    place = min(start[1], state.next_ordinal) if start is not None and goes_on else 0
+    walk = ItemsWalk.of(state, side.ids, start=place)
+    extent, moved = await advance(store, state.progression_id, walk, max_rows=None, give_up=give_up)
+    if moved:
+        raise Replaced
+    found = dataclasses.replace(
+        _result(state.progression_id, facts, VerificationOutcome.INCOMPLETE),
+        json_count=judged.verdict.count if judged.verdict.code is None else None,
+        json_digest=side.digest,
+        first_difference=walk.first,
+    )
+    if extent is None and (walk.first is not None or side.ids is None):
+        # Cut short, but what was seen is enough.
+        missing = walk.first is not None and walk.first == walk.first_missing
+        code = BlockedCode.COUNT_MISMATCH if missing else side.code or BlockedCode.DIGEST_MISMATCH
+        return dataclasses.replace(found, outcome=VerificationOutcome.MISMATCH, code=code.value, items_count=walk.seen)
+    if extent is None:
+        return dataclasses.replace(found, items_count=walk.seen, token=f"{state.generation}:{walk.next}")
+    rows = judge_rows(walk, extent, state)
+    found_code = side.code if side.code not in (None, BlockedCode.FOREIGN_WRITE) else rows.code or side.code
+    return dataclasses.replace(
+        found,
+        outcome=VerificationOutcome.MATCH if found_code is None else VerificationOutcome.MISMATCH,
+        code=None if found_code is None else found_code.value,
+        items_count=walk.seen + extent.beyond,
+        items_digest=None if walk.digest is None else walk.digest.hexdigest(),
+        first_difference=extent.first if walk.first is None else walk.first,
+        next_ordinal=extent.next_ordinal,
+    )

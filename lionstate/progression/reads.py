@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.engine import Deferred, Observer
-from lionstate.errors import BlockedCode, InvalidInputError, ProgressionBlockedError, StaleCursorError
+from lionstate.errors import BlockedCode, InvalidInputError, PrefixGapError, ProgressionBlockedError, StaleCursorError
 from lionstate.progression import compat, items
 from lionstate.progression.collection import parse_readable
-from lionstate.progression.phases import Authority, ReadSource, read_source
+from lionstate.progression.phases import Authority, Phase, ReadSource, read_source
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.conversation import progressions
 
@@ -21,6 +23,7 @@ __all__ = [
     "get_progression",
     "get_progression_generation",
     "list_progression_items",
+    "note_failure",
 ]
 
 MAX_LIMIT = 1_000
@@ -59,6 +62,25 @@ def _note_compat(observer: Observer) -> None:
     observer.compat_read()
 
 
+def _shown(state: StorageState | None) -> Callable[[Observer, Any], None] | None:
+    """What shows an answer to the observer, where rows of the same places may be there to compare."""
+    if state is None or state.phase is not Phase.DUAL:
+        return None
+    return functools.partial(_show, state)
+
+
+def _show(state: StorageState, observer: Observer, found: Sequence[Any]) -> None:
+    observer.dual_read(state.progression_id, state.generation, found)
+
+
+def note_failure(observer: Observer, name: str, params: Mapping[str, Any], error: Exception) -> None:
+    """Tell the observer of a read that failed, and whether what it met contradicts itself (design decision 2)."""
+    observer.operation(name, "failed")
+    orphaned = isinstance(error, ProgressionBlockedError) and error.reason == BlockedCode.ORPHAN_ITEMS
+    if (orphaned or isinstance(error, PrefixGapError)) and "progression_id" in params:
+        observer.doubted(params["progression_id"])
+
+
 def _same(found: Any) -> Any:
     return found
 
@@ -86,7 +108,7 @@ def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[A
         tail = _ids(conn, progression_id, after=prefix.count - 1)
         return Deferred((prefix, tail), compat.finish_all, prefix.size, _note_compat)
     text, size = _text(conn, progression_id)
-    return Deferred(text, parse_readable, size)
+    return Deferred(text, parse_readable, size, answered=_shown(state))
 
 
 def _ids(conn: Connection, progression_id: str, *, after: int) -> list[str]:
@@ -139,7 +161,7 @@ def list_progression_items(
         page = compat.CompatPage(prefix, tail, after, before, limit, newest_first)
         return Deferred(page, compat.finish_page, prefix.size, _note_compat)
     text, size = _text(conn, progression_id)
-    return Deferred((text, after, before, limit, newest_first), _finish_json_page, size)
+    return Deferred((text, after, before, limit, newest_first), _finish_json_page, size, answered=_shown(state))
 
 
 def _bounds(after: object, before: object, limit: object) -> tuple[int, int]:

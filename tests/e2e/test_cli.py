@@ -74,7 +74,7 @@ def shell(
     """Commands on a legacy-shaped store: directly, and through a daemon whose timer is off."""
     way, database = request.param.split("-")
     url = _store(request, folder, database)
-    daemon = daemons(url, storage__lionagi_compatible="true")
+    daemon = daemons(url, storage__lionagi_compatible="true", maintenance__scrub_items_per_second="0")
     _fill(daemon, url)
     if way == "store":
         daemon.stop()
@@ -265,6 +265,32 @@ def test_a_mismatch(shell: Shell) -> None:
     _execute(shell.url, (change, {}))
     found = shell.json("verify q", code=6)
     assert ("mismatch", 1) == (found["outcome"], found["first_difference"])
+
+
+def test_a_scrub_blocks_what_it_finds(shell: Shell) -> None:
+    """Exit codes 0, 5, 6, 7; the pass is told by `status`; a verification goes on from its token."""
+    assert "no whole pass yet" not in shell("status")
+    shell("step --until-done", code=8)
+    assert "no whole pass yet" in shell("status")
+    assert ({}, 1202) == (lambda found: (found["findings"], found["items"]))(shell.json("scrub"))
+    assert "last whole pass ended" in shell("status")
+    assert "1000 rows compared; to go on from here: --after" in shell("verify p --token-every 0.000001")
+    assert 7 == len(shell.json("scrub bad", code=7))
+    _execute(shell.url, ("DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = :at", {"at": 700}))
+    assert 700 == shell.json("verify p", code=6)["first_difference"]
+    shell("pause")
+    assert "paused" in shell("scrub --restart", code=5)
+    shell("resume")
+    assert {"count_mismatch": 1} == shell.json("scrub --restart", code=6)["findings"]
+    (row,) = [one for one in shell.json("blocked list")["blocked"] if one["progression_id"] == "p"]
+    assert ("count_mismatch", "items", True) == (row["code"], row["authority"], row["compat_read"])
+    assert {} == shell.json("scrub q")["findings"]
+
+
+def test_codes_need_no_store(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["lionstate", "progression-migrate", "codes"])
+    assert 0 == main()
+    assert "unblock with --use json or --use items" in " ".join(capsys.readouterr().out.split())
 
 
 def test_usage_errors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

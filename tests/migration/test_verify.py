@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.errors import NotFoundError
+from lionstate.errors import InvalidInputError, NotFoundError
 from lionstate.migration import ProgressionMigrationService, StopReason, VerificationOutcome
 from lionstate.migration import verification as proofs
 from lionstate.progression.digest import digest_of
@@ -127,9 +127,9 @@ async def test_what_was_copied_wrong_is_named(backend: Backend, sql: str, code: 
         ("UPDATE progression_items SET message_id = 'other' WHERE ordinal = 3", "digest_mismatch", 3),
         ("DELETE FROM progression_items WHERE ordinal = 29", "count_mismatch", 29),
         ("DELETE FROM progression_items WHERE ordinal = 3", "count_mismatch", 3),
-        ("DELETE FROM progression_items WHERE ordinal = 30", "allocator_mismatch", None),
-        ("UPDATE progression_items SET ordinal = 40 WHERE ordinal = 30", "ordinal_mismatch", None),
-        ("UPDATE progression_storage_state SET next_ordinal = 33", "allocator_mismatch", None),
+        ("DELETE FROM progression_items WHERE ordinal = 30", "allocator_mismatch", 30),
+        ("UPDATE progression_items SET ordinal = 40 WHERE ordinal = 30", "ordinal_mismatch", 30),
+        ("UPDATE progression_storage_state SET next_ordinal = 33", "allocator_mismatch", 31),
         ("UPDATE progression_storage_state SET source_digest = 'x'", "digest_mismatch", None),
     ],
 )
@@ -183,3 +183,42 @@ async def test_a_proof_longer_than_a_step_goes_on_in_the_next(
     assert StopReason.DONE == reasons[-1]
     assert 10 == pages
     assert reasons.count(StopReason.CAP_SECONDS) >= 9
+
+
+async def test_a_verification_goes_on_where_it_was_cut_short(
+    backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 8: by another process, from the token alone; after a replacement it begins anew."""
+    monkeypatch.setattr("lionstate.migration.walk._ROWS", 10)
+    await backend.put_progression("p", json.dumps(IDS))
+    await until_done(service_of(backend))
+    reads, token, found = 0, None, None
+    for _ in range(10):
+        staged = Staged(backend)
+        found = await ProgressionMigrationService(staged).verify("p", after=token, max_seconds=1e-9)
+        reads += staged.reads - 1
+        token = found.token
+        if token is None:
+            break
+        assert (INCOMPLETE, None) == (found.outcome, found.code)
+    assert found is not None
+    assert (MATCH, 30, 30, 4) == (found.outcome, found.json_count, found.items_count, reads)
+    first = (await service_of(backend).verify("p", max_seconds=1e-9)).token
+    await state.set_progression("p", make_ids(25, first=100))
+    await backend.execute("UPDATE progression_items SET message_id = 'x' WHERE ordinal = 2")
+    found = await service_of(backend).verify("p", after=first)
+    assert (MISMATCH, "digest_mismatch", 2) == (found.outcome, found.code, found.first_difference)
+    with pytest.raises(InvalidInputError):
+        await service_of(backend).verify("p", after="7")
+
+
+async def test_two_decoders_that_disagree_are_a_finding(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 53: neither is believed, in any phase."""
+    await phases(backend)
+    monkeypatch.setattr(proofs, "digest_again", str)
+    service = service_of(backend)
+    found = {name: (await service.verify(name)).code for name in ("json", "dual", "items")}
+    assert {"malformed_json"} == set(found.values())
+    await backend.put_progression("other", json.dumps(IDS))
+    await service.step(progression_id="other", max_items=100, max_seconds=60)
+    assert "malformed_json" == (await service.explain("other")).blocked_code

@@ -85,7 +85,7 @@ class Histories(RuleBasedStateMachine):
         self.run_now(empty_database(self.state))
         # The fence, as any store has it after its first cutover or creation in items.
         self.run_now(self.state.create_progression("fence", []))
-        self.run_now(self.service.set_verify_budget(60.0))
+        self.run_now(self.service.set_knob("verify_budget_seconds", 60.0))
         self.lists["fence"] = []
 
     def teardown(self) -> None:

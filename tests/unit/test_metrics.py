@@ -43,6 +43,7 @@ def test_the_observer_feeds_them() -> None:
     metrics.foreign_commit()
     metrics.blocked_append("items")
     metrics.compat_read()
+    metrics.shadow_reads({"dropped": 2})
     metrics.set_paused(["operator"])
     text = metrics.exposition()[0].decode()
     for line in (
@@ -58,6 +59,7 @@ def test_the_observer_feeds_them() -> None:
         "lionstate_write_queue_age_seconds 0.5",
         'lionstate_operations_total{operation="f",outcome="written"} 1.0',
         "lionstate_foreign_commits_total 1.0",
+        'lionstate_migration_parity_checks_total{outcome="dropped"} 2.0',
         'lionstate_blocked_appends_total{authority="items"} 1.0',
         "lionstate_compat_reads_total 1.0",
         'lionstate_migration_paused{reason="operator"} 1.0',

@@ -27,6 +27,15 @@ class Maintenance(Section):
     accept_foreign_writers: bool = Field(
         default=False, description="Cut over although another program was seen writing the store."
     )
+    scrub_items_per_second: int = Field(
+        default=5000, ge=0, description="Rows that the scrubber compares; 0: it does not run by itself."
+    )
+    scrub_interval_seconds: float = Field(
+        default=3600.0, ge=0, description="From the end of a pass of the scrubber to the next one."
+    )
+    shadow_read_ratio: float = Field(
+        default=0.01, ge=0, le=1, description="Share of the reads in dual that are compared with the rows afterwards."
+    )
     max_items: int = _knob("max_items")
     min_items: int = _knob("min_items")
     hold_target_seconds: float = _knob("hold_target_seconds")

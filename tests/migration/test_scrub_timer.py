@@ -1,0 +1,107 @@
+"""The daemon's slow loop: it scrubs by itself at its pace, counts, and compares reads in dual."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from lionstate.migration import MigrationStatus, ProgressionMigrationService
+from lionstated.maintenance import MaintenanceTimer
+from lionstated.metrics import Metrics
+from lionstated.scrubbing import ScrubPace
+from lionstated.settings.model import Maintenance
+from tests.support.backends import Backend
+from tests.support.eventually import eventually
+from tests.support.migration import IDS, service_of, state_of, until_done
+
+
+def settings(**given: Any) -> Maintenance:
+    """Ticks as fast as they come."""
+    return Maintenance(**{"interval_seconds": 0.01, "scrub_interval_seconds": 0.0, **given})
+
+
+async def test_the_timer_scrubs_whether_it_migrates_or_not(
+    backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read from a dual JSON is compared; a row that goes missing is found; all of it is counted."""
+    metrics = Metrics()
+    service = service_of(backend)
+    metrics.on_dual_read.append(service.shadow.offer)
+    metrics.on_doubt.append(service.ask_scrub)
+    monkeypatch.setattr(backend.direct.store, "observer", metrics)
+    await backend.put_progression("p", json.dumps(IDS))
+    await until_done(service)
+    await backend.put_progression("q", json.dumps(IDS))
+    await service.step(progression_id="q", max_items=10, max_seconds=60)
+    value = metrics.registry.get_sample_value
+    finish = anyio.Event()
+    timer = MaintenanceTimer(service, settings(shadow_read_ratio=1.0), metrics)
+    async with anyio.create_task_group() as group:
+        group.start_soon(timer.run, finish, lambda: None)
+        await eventually(lambda: (value("lionstate_scrub_last_pass_timestamp_seconds") or 0) > 1e9)
+        assert (value("lionstate_scrub_items_total", {"outcome": "match"}) or 0) >= 20
+        assert 0.0 == value("lionstate_scrub_items_total", {"outcome": "mismatch"})
+        assert IDS == await state.get_progression("q")
+        await eventually(lambda: value("lionstate_migration_parity_checks_total", {"outcome": "match"}) == 1.0)
+        await backend.execute("DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = 5")
+        await eventually(lambda: value("lionstate_migration_blocked", {"code": "count_mismatch"}) == 1.0)
+        assert (value("lionstate_scrub_items_total", {"outcome": "mismatch"}) or 0) >= 1
+        assert 0.0 == value("lionstate_migration_owner")
+        finish.set()
+    assert ("blocked", True) == (lambda row: (row["phase"], bool(row["compat_read"])))(await state_of(backend, "p"))
+    assert IDS == await state.get_progression("p")
+
+
+async def test_it_does_not_when_it_is_off_or_paused(backend: Backend) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await until_done(service)
+
+    async def ticks(timer: MaintenanceTimer) -> None:
+        finish, count = anyio.Event(), 0
+
+        def healthy() -> None:
+            nonlocal count
+            count += 1
+            if count == 5:
+                finish.set()
+
+        await timer.run(finish, healthy)
+
+    async def last_pass(found: ProgressionMigrationService) -> float | None:
+        return (await found.status()).proof.last_pass_at
+
+    await ticks(MaintenanceTimer(service, settings(scrub_items_per_second=0), Metrics()))
+    assert await last_pass(service) is None
+    await service.pause()
+    await ticks(MaintenanceTimer(service, settings(scrub_items_per_second=100_000), Metrics()))
+    assert await last_pass(service) is None
+    await service.resume()
+    await ticks(MaintenanceTimer(service, settings(scrub_items_per_second=100_000), Metrics()))
+    assert await last_pass(service) is not None
+
+
+async def test_the_pace(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many rows a second on the average, whatever was read at once; no pass before the pause is over."""
+    now = 100.0
+    monkeypatch.setattr("lionstated.scrubbing.time.monotonic", lambda: now)
+    monkeypatch.setattr("lionstated.scrubbing.time.time", lambda: now)
+    pace, given = ScrubPace(), settings(scrub_items_per_second=500, scrub_interval_seconds=10.0)
+    assert 0 == pace.allowed(given)
+    now += 1.0
+    assert 500 == pace.allowed(given)
+    now += 60.0
+    assert 1000 == pace.allowed(given)
+    pace.spend(2_000)
+    now += 2.0
+    assert 0 == pace.allowed(given)
+    now += 1.0
+    assert 500 == pace.allowed(given)
+    assert 0 == pace.allowed(settings(scrub_items_per_second=0))
+    status: MigrationStatus = await service_of(backend).status()
+    assert not pace.may_begin(given)
+    pace.learn(status)
+    assert pace.may_begin(given)
