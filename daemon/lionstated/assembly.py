@@ -11,9 +11,11 @@ from typing import Any
 
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.engine.mounts import shared_file_system
-from lionstate.migration import ProgressionMigrationService
+from lionstate.errors import ConflictError
+from lionstate.migration import ProgressionMigrationService, Rehearsal
 from lionstate.operations import OPERATIONS
 from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
+from lionstate.rehearse import rehearse
 from lionstate.store import Store
 
 from . import logs
@@ -118,7 +120,10 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         store=store,
         close=close,
         drain=drain,
-        verbs=_verbs(service, timer),
+        verbs={
+            **_verbs(service, timer),
+            "rehearse": Verb("POST", _rehearsal(url, engine_settings(settings)), ends_with_caller=True),
+        },
         maintenance=timer.run,
         alive=alive,
         delivery=delivery.run,
@@ -160,6 +165,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "status": service.status,
         "verify": service.verify,
         "blocked": service.blocked,
+        "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
         "knobs": service.knobs,
@@ -190,6 +196,24 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         **{name: Verb("GET", call) for name, call in reads.items()},
         **{name: Verb("POST", timer.told(call)) for name, call in changes.items()},
     }
+
+
+def _rehearsal(url: StoreURL, settings: EngineSettings) -> Callable[..., Awaitable[Rehearsal]]:
+    """The verb that migrates a copy of the store in this process, one at a time."""
+    running = asyncio.Lock()
+
+    async def rehearse_copy(*, target: str | None = None) -> Rehearsal:
+        """Migrate a copy of the store whole and say what it took; the store is only read.
+
+        Args:
+            target: PostgreSQL: the URL of an empty database; SQLite makes a file beside the store and removes it.
+        """
+        if running.locked():
+            raise ConflictError("a rehearsal is running already; wait for its end")
+        async with running:
+            return await rehearse(url, target=target, settings=settings)
+
+    return rehearse_copy
 
 
 def assemble() -> Assembly:

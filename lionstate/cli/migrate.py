@@ -22,8 +22,6 @@ R = TypeVar("R")
 app = typer.Typer(help="Move progressions from JSON to items while the store serves.", no_args_is_help=True)
 
 _BUSY, _NOT_APPLICABLE, _BLOCKED = 5, 7, 8
-_BUSY_STEPS = 3
-_BUSY_SECONDS = 0.2
 
 
 @app.command()
@@ -32,9 +30,21 @@ def status(
     daemon: Daemon = None,
     token: Token = None,
     limit: Annotated[int, typer.Option(help="How many of the hottest progressions to list.")] = 10,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep it on the screen until everything is moved.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Counts by phase, what remains, what is blocked or held, and which progressions are hottest."""
+    """Counts by phase, how far it is, what is blocked or held, and which progressions are hottest.
+
+    With --watch a live view on a terminal, a line for each look elsewhere (--json: an object). Ctrl-C ends it.
+    """
+    if watch:
+        from lionstate.cli.watch import follow
+
+        run_on_migration(
+            (url, daemon, token), lambda service: follow(service, interval=interval, as_json=as_json), reads=True
+        )
+        return
     found = run_on_migration((url, daemon, token), lambda service: service.status(limit=limit), reads=True)
     render.status(found, as_json=as_json)
 
@@ -77,30 +87,10 @@ def step(
 async def _until_done(
     service: Any, progression: str | None, caps: dict[str, Any], *, show: bool
 ) -> tuple[list[MigrationStep], MigrationStatus]:
-    import asyncio
+    from lionstate.migration.until import step_until_done
 
-    from lionstate.migration import StopReason
-
-    caps_met = (StopReason.CAP_ITEMS, StopReason.CAP_BYTES, StopReason.CAP_SECONDS)
-    steps: list[MigrationStep] = []
-    found: MigrationStatus = await service.status(limit=0)
-    busy = 0
-    with render.progress(found, show=show) as advance:
-        while True:
-            steps.append(await service.step(progression_id=progression, **caps))
-            found = await service.status(limit=0)
-            advance(found)
-            if steps[-1].stop_reason in caps_met or steps[-1].did_work:
-                busy = 0
-                continue
-            if steps[-1].stop_reason is StopReason.THROTTLED:
-                # Waiting for the store is no failure, however long it takes; the bar names the signals.
-                await asyncio.sleep(_BUSY_SECONDS)
-                continue
-            busy += 1
-            if steps[-1].stop_reason is not StopReason.BUSY or busy >= _BUSY_STEPS:
-                return steps, found
-            await asyncio.sleep(_BUSY_SECONDS)
+    with render.progress(await service.status(limit=0), show=show) as advance:
+        return await step_until_done(service, caps, advance, progression_id=progression)
 
 
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:

@@ -9,6 +9,8 @@ import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on_migration
+from lionstate.cli.plan import plan
+from lionstate.cli.rehearse import rehearse
 from lionstate.errors import BlockedCode, InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ blocked = typer.Typer(help="Progressions that could not be migrated, and the way
 
 def mount(app: typer.Typer) -> None:
     """Put the verbs on the command of migration."""
-    for verb in (preflight, explain, rollback):
+    for verb in (preflight, plan, rehearse, explain, rollback):
         app.command()(verb)
     app.add_typer(blocked, name="blocked")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lionstate.cli.tables import print_json, printable
+from lionstate.cli.tables import duration, percent, print_json, printable, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["counter", "progress", "stages", "status", "steps", "verification"]
+__all__ = ["counter", "pause_line", "progress", "progress_lines", "stages", "status", "steps", "verification"]
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
@@ -38,7 +38,8 @@ def _ago(then: float | None) -> str:
     return "-" if then is None else f"{max(0.0, time.time() - then):.0f} s ago"
 
 
-def _pause_line(found: MigrationStatus) -> str:
+def pause_line(found: MigrationStatus) -> str:
+    """Whether migration is paused: by whom, until when and why."""
     pause = found.pause
     if pause is None:
         return "migration: not paused"
@@ -92,6 +93,18 @@ def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
         yield f"another program wrote a progression in dual (found {seen}): {consequence}"
 
 
+def progress_lines(found: MigrationStatus) -> list[str]:
+    """How far migration is, and how long it will take."""
+    progress = found.progress
+    done = f"{progress.activity}: {percent(progress.fraction)} of what can be moved"
+    if not progress.left:
+        return [done]
+    size_left = "" if progress.left_bytes is None else f", {size(progress.left_bytes)} of JSON"
+    rate = "" if progress.items_per_second is None else f", {progress.items_per_second:,.0f} items a second"
+    left = f"left: {progress.left:,} progressions{size_left}"
+    return [done, left, f"time left: {duration(progress.eta_seconds)}{rate}"]
+
+
 def _proof_lines(found: MigrationStatus) -> Iterator[str]:
     """How much of what is in items was compared again, and when."""
     proof = found.proof
@@ -111,7 +124,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         print_json(found)
         return
     console = _console(soft_wrap=True)
-    console.print(_pause_line(found) + _orders_line(found), highlight=False, markup=False)
+    console.print(pause_line(found) + _orders_line(found), highlight=False, markup=False)
     for line in _throttle_lines(found):
         console.print(line, highlight=False)
     if found.maintenance_enabled is not None:
@@ -120,9 +133,9 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
     console.print(table)
-    console.print(
-        f"items still to copy: {_remaining(found)}   done: {found.completion:.1%} of what can be moved", highlight=False
-    )
+    console.print(f"items still to copy: {_remaining(found)}", highlight=False)
+    for line in progress_lines(found):
+        console.print(line, highlight=False)
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
@@ -135,8 +148,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     if found.hottest:
         hot = _table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
         for entry in found.hottest:
-            size = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
-            hot.add_row(printable(entry.progression_id), str(entry.appends), size, _ago(entry.measured_at))
+            stored = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
+            hot.add_row(printable(entry.progression_id), str(entry.appends), stored, _ago(entry.measured_at))
         console.print(hot)
 
 
@@ -173,7 +186,7 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
     console = _console(soft_wrap=True)
     if after.pause is not None:
-        console.print(_pause_line(after), highlight=False, markup=False)
+        console.print(pause_line(after), highlight=False, markup=False)
     console.print(table)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ago", "cell", "done", "note", "print_facts", "print_json", "print_rows", "printable", "size"]
+__all__ = [
+    "ago",
+    "cell",
+    "done",
+    "duration",
+    "note",
+    "percent",
+    "print_facts",
+    "print_json",
+    "print_rows",
+    "printable",
+    "size",
+]
 
 _CONTENT = 80
 
@@ -79,6 +92,21 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def percent(fraction: float) -> str:
+    """A share, rounded down: 100 % is when nothing is left."""
+    return f"{math.floor(fraction * 1000) / 10:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """About how long something takes, in its largest unit; ``unknown`` when nobody has measured it."""
+    if seconds is None:
+        return "unknown"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"about {seconds / length:.0f} {unit}"
+    return f"about {math.ceil(seconds)} s"
 
 
 def print_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], *, title: str | None = None) -> None:

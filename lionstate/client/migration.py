@@ -20,8 +20,10 @@ from lionstate.migration import (
     MigrationStatus,
     MigrationStep,
     Pause,
+    Plan,
     Preflight,
     ProgressionMigrationService,
+    Rehearsal,
     Representation,
     ScrubSlice,
     VerificationResult,
@@ -29,7 +31,7 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "explain", "knobs"})
+_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain", "knobs"})
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 
@@ -130,6 +132,29 @@ class RemoteMigration(RemoteOrders):
         """What migration will meet in this store."""
         found: Preflight = await self._verb(
             "preflight", ProgressionMigrationService.preflight, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def plan(self, *, limit: int = 20) -> Plan:
+        """What the next steps will do."""
+        found: Plan = await self._verb(
+            "plan", ProgressionMigrationService.plan, {"limit": limit}, work_seconds=_LONG_SECONDS
+        )
+        return found
+
+    async def rehearse(self, *, target: str | None = None) -> Rehearsal:
+        """Have the daemon migrate a copy of its store and say what it took.
+
+        Args:
+            target: PostgreSQL: the URL of an empty database, as the daemon reaches it; SQLite makes a file beside the
+                store and removes it.
+        Raises:
+            InvalidInputError: PostgreSQL without a target, or a target for a file.
+            ConflictError: A rehearsal is running.
+            BackendUnavailableError: There is not enough disk.
+        """
+        found: Rehearsal = await self._verb(
+            "rehearse", RemoteMigration.rehearse, {"target": target}, work_seconds=_LONG_SECONDS
         )
         return found
 

@@ -51,14 +51,16 @@ class StoreCopy:
         *,
         settings: EngineSettings | None = None,
         on_progress: OnProgress = quiet,
+        live: bool = False,
     ) -> None:
         """Name both stores.
 
         Args:
-            source: Path or URL of a store that nobody writes meanwhile.
+            source: Path or URL of a store that nobody writes meanwhile, unless ``live``.
             target: Path or URL of a new file or an empty database, or of a copy of ``source`` that was begun.
             settings: How connections behave.
             on_progress: Called after every page.
+            live: The source may be in use: it is read in one snapshot, and the copy begins anew or not at all.
         Raises:
             InvalidInputError: A memory store, or the same store twice.
         """
@@ -70,7 +72,8 @@ class StoreCopy:
             raise InvalidInputError("source and target are the same store")
         given = settings or EngineSettings()
         reading = replace(given, readonly=True, tidy=True, readers=1)
-        self._source = Source(urls[0], reading)
+        self._source = Source(urls[0], reading, own=not live, one_snapshot=live)
+        self._live = live
         self._target = Target(urls[1], given)
         self._on_progress = on_progress
         self._totals: dict[str, int] = {}
@@ -118,6 +121,8 @@ class StoreCopy:
             await self._source.open()
             await self._target.look()
             progress = self._target.progress
+            if progress is not None and self._live:
+                raise NotEmptyError("the target holds a copy that was begun; name an empty database")
             if progress is not None and progress.source != self._source.fingerprint:
                 raise NotEmptyError("the target holds a copy of another store; name a new file or an empty database")
             yield self

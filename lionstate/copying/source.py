@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeVar
 
@@ -13,6 +15,7 @@ from lionstate.copying.tables import COPIED, Reading, left_out
 from lionstate.dialects import dialect_named, dialect_of
 from lionstate.engine import EngineSettings, SilentObserver, StoreURL
 from lionstate.engine.reader import PostgresqlReader, Reader
+from lionstate.engine.surface import SqlReads
 from lionstate.errors import UncopyableError, UnrecognizedStoreError
 from lionstate.opening import Parts
 from lionstate.schema import StoreKind, inspect_store
@@ -32,9 +35,21 @@ class Source:
         fingerprint: Tells this store from others; the same as long as its name and the day of its creation are.
     """
 
-    def __init__(self, url: StoreURL, settings: EngineSettings, *, own: bool = True) -> None:
-        """Name the store; ``open`` opens it. ``own`` takes the daemon's lock of a file."""
+    def __init__(
+        self, url: StoreURL, settings: EngineSettings, *, own: bool = True, one_snapshot: bool = False
+    ) -> None:
+        """Name the store; ``open`` opens it.
+
+        Args:
+            own: Take the daemon's lock of a file.
+            one_snapshot: All reads see the store as it is at the first one, whoever writes it meanwhile.
+        """
         self._own = own
+        self._one_snapshot = one_snapshot
+        self._snapshot: SqlReads | None = None
+        self._held = AsyncExitStack()
+        # A connection does one thing at a time.
+        self._turn = asyncio.Lock()
         self.url = url
         self._settings = settings
         self._parts: Parts | None = None
@@ -62,6 +77,9 @@ class Source:
             self._reader = self._parts.reader
         else:
             self._reader = PostgresqlReader(self.url, self._settings)
+        if self._one_snapshot:
+            assert self._reader is not None
+            self._snapshot = await self._held.enter_async_context(self._reader.snapshot())
         if await self.run(inspect_store) is StoreKind.NEW:
             raise UnrecognizedStoreError("the source holds no store")
         self.left_out, names = await self.run(left_out)
@@ -71,7 +89,10 @@ class Source:
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()
 
     async def run(self, script: Callable[[Connection], R]) -> R:
-        """Run one read script in a snapshot of its own."""
+        """Run one read script, in a snapshot of its own unless all share one."""
+        if self._snapshot is not None:
+            async with self._turn:
+                return await self._snapshot.run(script)
         assert self._reader is not None
         return await self._reader.run(script)
 
@@ -94,10 +115,14 @@ class Source:
 
     async def close(self) -> None:
         """Close the connections and give the file back; may be repeated."""
-        if self._parts is not None:
-            await self._parts.close()
-        elif self._reader is not None:
-            await self._reader.close()
+        try:
+            self._snapshot = None
+            await self._held.aclose()
+        finally:
+            if self._parts is not None:
+                await self._parts.close()
+            elif self._reader is not None:
+                await self._reader.close()
 
 
 def readings_of(conn: Connection, /, names: frozenset[str]) -> dict[str, Reading]:

@@ -45,6 +45,13 @@ class RecordIntents(Protocol):
         """Bytes that the store takes on disk, the write-ahead log aside."""
         ...
 
+    def used_bytes(self, conn: Connection) -> int:
+        """Bytes in use by the store, free pages aside, or by the item rows alone where others may write meanwhile.
+
+        To be compared within one write transaction: the difference is what its item rows take.
+        """
+        ...
+
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         """Build the test whether the text of a column holds another text, letter case and all."""
         ...

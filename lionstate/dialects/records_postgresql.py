@@ -77,6 +77,7 @@ _HELD = text(
 _NOT_READABLE = ("22P02", "22P05", "22023", "54001")
 
 _DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
+_ITEMS_SIZE = text("SELECT pg_total_relation_size(to_regclass('progression_items'))")
 
 
 class PostgresqlRecords:
@@ -100,6 +101,9 @@ class PostgresqlRecords:
     def store_bytes(self, conn: Connection) -> int:
         found: int = conn.execute(_DATABASE_SIZE).scalar_one()
         return found
+
+    def used_bytes(self, conn: Connection) -> int:
+        return int(conn.execute(_ITEMS_SIZE).scalar_one() or 0)
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.strpos(cast(column, Text), part) > 0

@@ -57,6 +57,7 @@ _SET_SYSTEM_MESSAGE = Statement(
 )
 
 _PAGE_COUNT, _PAGE_SIZE = text("PRAGMA page_count"), text("PRAGMA page_size")
+_FREE_PAGES = text("PRAGMA freelist_count")
 
 
 def _bound_list(name: str) -> Any:
@@ -94,6 +95,10 @@ class SqliteRecords:
         pages: int = conn.execute(_PAGE_COUNT).scalar_one()
         size: int = conn.execute(_PAGE_SIZE).scalar_one()
         return pages * size
+
+    def used_bytes(self, conn: Connection) -> int:
+        pages: int = conn.execute(_PAGE_COUNT).scalar_one() - conn.execute(_FREE_PAGES).scalar_one()
+        return pages * int(conn.execute(_PAGE_SIZE).scalar_one())
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.instr(cast(column, Text), part) > 0

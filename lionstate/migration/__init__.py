@@ -6,8 +6,11 @@ from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
+from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
+from lionstate.migration.progress import Activity, Progress, UnderWay
+from lionstate.migration.rehearsal import Rehearsal
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -30,6 +33,7 @@ __all__ = [
     "KNOBS",
     "MIGRATABLE",
     "RUNBOOK",
+    "Activity",
     "BlockedProgression",
     "Explanation",
     "Foreign",
@@ -39,19 +43,25 @@ __all__ = [
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
+    "Move",
     "Order",
     "OrderKind",
     "Orders",
     "Pause",
+    "Plan",
+    "Planned",
     "Preflight",
+    "Progress",
     "ProgressionMigrationService",
     "ProofStatus",
     "Ready",
+    "Rehearsal",
     "Representation",
     "ScrubSlice",
     "SignalStatus",
     "StopReason",
     "ThrottleStatus",
+    "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
     "code_table",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, update
@@ -41,10 +42,11 @@ def copy_chunk(
     Args:
         ids: At most 500, from a parse of this generation's admission prefix, which no append changes.
 
-    Cost: seven statements, the insert as large as the chunk.
+    Cost: seven statements, the insert as large as the chunk, and two looks at the size of the store.
     Contract: ADR-0117 D3 (backfill), D5 (races); design decisions 10, 16, 17, 36.
     """
     locked = lock_many(conn, [progression_id]).get(progression_id)
+    began = time.perf_counter()
     if locked is None or locked.state is None:
         return Stage(StageOutcome.MOVED)
     state = locked.state
@@ -65,9 +67,11 @@ def copy_chunk(
             conn, state, BlockedCode.ORDINAL_COLLISION, details={"backfill_next": cursor}, actor=actor, now=now
         )
     dialect = dialect_of(conn)
+    used = dialect.used_bytes(conn)
     dialect.insert_items_ignore(
         conn, [(progression_id, cursor + place, mid) for place, mid in enumerate(ids) if cursor + place not in present]
     )
+    grown = dialect.used_bytes(conn) - used
     advanced = conn.execute(
         update(states)
         .where(states.c.progression_id == progression_id)
@@ -80,6 +84,8 @@ def copy_chunk(
         StageOutcome.COPIED,
         count=len(ids),
         size_bytes=size_bytes,
+        growth_bytes=grown,
+        lock_seconds=time.perf_counter() - began,
         mark=dialect.store_mark(conn),
         transactions=transactions(),
     )

@@ -25,7 +25,9 @@ from lionstate.schema.own import (
 __all__ = [
     "SIZES_PAGE",
     "cleanups",
+    "excluded",
     "foreign_sessions",
+    "known_sizes",
     "measure_missing",
     "measure_these",
     "next_json",
@@ -153,6 +155,24 @@ def next_json(conn: Connection, /, *, count: int, now: float) -> list[str]:
     Cost: one pass over the sizes.
     """
     return list(conn.execute(_NEXT_JSON, {"count": count, "now": now}).scalars())
+
+
+def known_sizes(conn: Connection, /, ids: Sequence[str]) -> dict[str, int]:
+    """The sizes kept of these, which is what decides their order."""
+    dialect = dialect_of(conn)
+    sizes = progression_sizes.c
+    query = select(sizes.progression_id, sizes.bytes).where(dialect.among(sizes.progression_id, "ids"))
+    return {row[0]: row[1] for row in conn.execute(query, {"ids": dialect.bind_ids(list(ids))})}
+
+
+def excluded(conn: Connection, /, ids: Sequence[str], *, now: float) -> set[str]:
+    """Of these, those that an operator has excluded."""
+    dialect = dialect_of(conn)
+    query = select(progressions.c.id).where(dialect.among(progressions.c.id, "ids"))
+    found = conn.execute(
+        query.where(in_force(progressions.c.id, OrderKind.EXCLUDE)), {"ids": dialect.bind_ids(list(ids)), "now": now}
+    )
+    return set(found.scalars())
 
 
 def measure_missing(conn: Connection, /, *, after: str) -> list[tuple[str, int]]:

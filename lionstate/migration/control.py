@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ __all__ = [
     "clear_value",
     "get_maintenance_enabled",
     "get_pause",
+    "get_row",
     "load",
     "pause",
     "resume",
@@ -72,12 +74,18 @@ class Controls:
     knobs: Knobs
 
 
+def get_row(conn: Connection, /, key: str) -> Sequence[Any] | None:
+    """Value (JSON text), actor, reason, time and expiry of one key; None without it. Cost: one primary-key seek."""
+    rows = _ROW.rows(conn, {"key": key})
+    return rows[0] if rows else None
+
+
 def get_pause(conn: Connection, /, now: float) -> Pause | None:
     """The pause in force at ``now``; None when migration may run. Cost: one primary-key seek."""
-    rows = _ROW.rows(conn, {"key": PAUSE_KEY})
-    if not rows:
+    row = get_row(conn, PAUSE_KEY)
+    if row is None:
         return None
-    value, actor, reason, since, expires_at = rows[0]
+    value, actor, reason, since, expires_at = row
     if expires_at is not None and expires_at <= now:
         return None
     stored: Any = json.loads(value)

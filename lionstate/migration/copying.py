@@ -109,7 +109,9 @@ class Copying(Stages):
             common = self._common(stage, pid)
             if common is not None:
                 return common
-            self._count_chunk(pid, stage, time.monotonic() - began)
+            self.tally.add_chunk(stage, time.monotonic() - began)
+            self._governor.learn(self._governor.chunks, stage.count, self._controls.knobs)
+            self._memory.note_mark(pid, Mark(stage.mark, stage.transactions))
             cursor += stage.count
         return Turn.AGAIN
 
@@ -129,14 +131,6 @@ class Copying(Stages):
             at_least_one=self.tally.items == 0 or size >= CHUNK_BYTES,
         )
         return chunk, taken, None if chunk else StopReason.CAP_BYTES
-
-    def _count_chunk(self, progression_id: str, stage: Stage, seconds: float) -> None:
-        self.tally.chunks += 1
-        self.tally.items += stage.count
-        self.tally.size_bytes += stage.size_bytes
-        self.tally.chunk_seconds += seconds
-        self._governor.learn(self._governor.chunks, stage.count, self._controls.knobs)
-        self._memory.note_mark(progression_id, Mark(stage.mark, stage.transactions))
 
     async def _parse(self, progression_id: str, generation: int) -> Sequence[str] | Turn | StopReason:
         """Parse the value for the chunks of this generation; a value of another length was written by others."""

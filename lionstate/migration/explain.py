@@ -17,7 +17,7 @@ from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.own import progression_activity, progression_sizes
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "store_waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     )
     ordered = orders_of(conn, progression_id, now)
     if state is None:
-        waits = [*_store_waits(conn, now), *_order_waits(conn, ordered, None, now)]
+        waits = [*store_waits(conn, now), *_order_waits(conn, ordered, None, now)]
         if size is None:
             waits.append("its size has not been measured yet: the next steps do that")
         return replace(known, waits=tuple(waits))
@@ -122,7 +122,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     )
 
 
-def _store_waits(conn: Connection, now: float) -> list[str]:
+def store_waits(conn: Connection, now: float) -> list[str]:
     """What keeps the whole store from moving."""
     waits = []
     pause = get_pause(conn, now)
@@ -152,7 +152,7 @@ def _waits(conn: Connection, state: StorageState, now: float) -> list[str]:
         return [f"blocked {state.blocked_reason}: {RUNBOOK[BlockedCode(state.blocked_reason)]}"]
     if state.phase is Phase.ITEMS:
         return []
-    waits = _store_waits(conn, now)
+    waits = store_waits(conn, now)
     if state.held_reason is not None:
         waits.append(f"held {state.held_reason}: {HELD_RUNBOOK[HeldReason(state.held_reason)]}")
     if state.phase is Phase.JSON and state.shadow_rows:

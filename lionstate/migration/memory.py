@@ -10,6 +10,7 @@ from typing import Final
 
 from lionstate.migration.cutover import Mark
 from lionstate.migration.port import MigrationStore
+from lionstate.migration.speed import SpeedKeeper
 from lionstate.migration.verification import Prover
 
 __all__ = ["Memory", "Sources"]
@@ -58,6 +59,7 @@ class Memory:
         stepping: Held by the running step. Two at once would read on in the same walk over the rows, and each would
             take the rows that the other has read for a gap.
         marks: The store's token at the last chunk of a progression.
+        speed: What the last steps measured.
         parses: Values parsed for chunks so far.
         scrubbing: Held by the running slice of the scrubber.
         asked: Progressions that a scrub was asked for, oldest first; see `ask`.
@@ -69,6 +71,7 @@ class Memory:
     stepping: asyncio.Lock = field(default_factory=asyncio.Lock)
     sources: Sources = field(default_factory=Sources)
     marks: OrderedDict[str, Mark] = field(default_factory=OrderedDict)
+    speed: SpeedKeeper = field(default_factory=SpeedKeeper)
     parses: int = 0
     scrubbing: asyncio.Lock = field(default_factory=asyncio.Lock)
     asked: OrderedDict[str, None] = field(default_factory=OrderedDict)

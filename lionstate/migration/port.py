@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
+from lionstate.engine import StoreURL
 from lionstate.engine.load import Load
 from lionstate.progression.parsed import ParsedValues
 
@@ -32,12 +33,14 @@ class MigrationStore(Protocol):
     """Reads in snapshots, writes through the queue as maintenance, and what is known in memory.
 
     Attributes:
+        url: Where the store is.
         dialect: The database's side of the seam.
         parsed: Counts the appends that met a JSON authority.
         load: What the store's writer feels; holds of maintenance among it.
         explicit_transactions: How many transactions that may hold any SQL were begun so far.
     """
 
+    url: StoreURL
     dialect: Dialect
     parsed: ParsedValues
     load: Load

@@ -10,6 +10,7 @@ from enum import StrEnum
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
 from lionstate.migration.orders import Orders, Ready
+from lionstate.migration.progress import Progress
 from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.throttle import SignalStatus
 
@@ -57,7 +58,8 @@ class Stage:
     Attributes:
         count: Elements admitted, copied, removed or cut over.
         size_bytes: UTF-8 bytes of the ids copied.
-        lock_seconds: From the lock to the last statement.
+        growth_bytes: What the item rows of a chunk made the store grow by.
+        lock_seconds: From the lock to the last statement of a chunk or cutover.
         mark: The store's token for "nobody else has committed", where it has one.
         transactions: Explicit transactions begun in this process so far.
         value_compared: The value had to be compared under the lock.
@@ -68,6 +70,7 @@ class Stage:
     size_bytes: int = 0
     code: BlockedCode | None = None
     held: HeldReason | None = None
+    growth_bytes: int = 0
     lock_seconds: float = 0.0
     mark: object | None = None
     transactions: int = 0
@@ -112,6 +115,8 @@ class MigrationStep:
         chunk_seconds: Of the copying transactions, waiting in the queue included.
         proof_seconds: Of the proofs, outside every lock.
         cutover_lock_seconds: The longest hold of a cutover.
+        chunk_lock_seconds: The longest hold of a chunk, COMMIT aside.
+        growth_bytes: What the copied rows made the store grow by.
     """
 
     stop_reason: StopReason
@@ -131,6 +136,8 @@ class MigrationStep:
     chunk_seconds: float
     proof_seconds: float
     cutover_lock_seconds: float
+    chunk_lock_seconds: float = 0.0
+    growth_bytes: int = 0
 
     @property
     def did_work(self) -> bool:
@@ -157,6 +164,17 @@ class StepTally:
     chunk_seconds: float = 0.0
     proof_seconds: float = 0.0
     cutover_lock_seconds: float = 0.0
+    chunk_lock_seconds: float = 0.0
+    growth_bytes: int = 0
+
+    def add_chunk(self, stage: Stage, seconds: float) -> None:
+        """Count a chunk that was copied in so many seconds, waiting in the queue included."""
+        self.chunks += 1
+        self.items += stage.count
+        self.size_bytes += stage.size_bytes
+        self.growth_bytes += stage.growth_bytes
+        self.chunk_seconds += seconds
+        self.chunk_lock_seconds = max(self.chunk_lock_seconds, stage.lock_seconds)
 
     def step(self, stop_reason: StopReason, seconds: float) -> MigrationStep:
         """Close the tally."""
@@ -286,6 +304,7 @@ class MigrationStatus:
         measured_at: When this was read, epoch seconds.
         orders: What the operator ordered: cutovers by command only, and for single progressions.
         ready: Progressions that are proved and wait for a command.
+        progress: How far it is, and how long it will take.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
         throttle: Why it waits for the store, as the process that is asked knows.
@@ -311,6 +330,7 @@ class MigrationStatus:
     measured_at: float
     orders: Orders
     ready: Ready
+    progress: Progress
     maintenance_enabled: bool | None = None
     throttle: ThrottleStatus = ThrottleStatus()
     proof: ProofStatus = field(default_factory=ProofStatus)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from lionstate.audit import DEFAULT_ACTOR
 from lionstate.errors import (
     BackendBusyError,
     DeadlineExceededError,
-    HeldReason,
     NotFoundError,
     OutcomeUnknownError,
     OverloadedError,
 )
-from lionstate.migration import candidates, control, cutover, orders
+from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls
+from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.knob_verbs import KnobVerbs
@@ -30,6 +31,7 @@ from lionstate.migration.knobs import Knobs
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
+from lionstate.migration.plan import Plan, make_plan
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import (
     MigrationStatus,
@@ -37,6 +39,7 @@ from lionstate.migration.report import (
     StopReason,
     VerificationResult,
 )
+from lionstate.migration.run import Run, held_ones
 from lionstate.migration.scrub import Scrubber
 from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
@@ -44,15 +47,11 @@ from lionstate.migration.status import read_status
 from lionstate.migration.switches import SwitchVerbs
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
-from lionstate.progression import sightings
-from lionstate.schema.own import progression_storage_state
 
 __all__ = ["ProgressionMigrationService"]
 
-_Walk: TypeAlias = "Callable[[Worker, _Run], Awaitable[StopReason]]"
+_Walk: TypeAlias = "Callable[[Worker, Run], Awaitable[StopReason]]"
 
-_CANDIDATES = 100
-_SIGHTINGS = 100
 _SIZES_SHARE = 0.25
 
 
@@ -141,7 +140,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         controls: Controls = await self._store.read(bound(control.load, now, self.defaults))
         accept = accept or self._accept or controls.accept_foreign_writers
         controls = replace(controls, accept_foreign_writers=accept)
-        run = _Run(self, controls)
+        run = Run(self._store, controls, actor=self._actor, scan=self._scan_sizes)
         worker = Worker(
             self._store,
             self._memory,
@@ -165,9 +164,21 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         except Exception as error:
             self._governor.note_failure(error)
             raise
-        return await self._governor.settle(worker.tally.step(reason, worker.seconds), controls.knobs)
+        step = await self._governor.settle(worker.tally.step(reason, worker.seconds), controls.knobs)
+        await self._keep_speed(worker, step)
+        return step
 
-    async def _step_one(self, progression_id: str, worker: Worker, run: _Run) -> StopReason:
+    async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
+        """Note what the step measured; written now and then, and never by one that was told to stop."""
+        self._memory.speed.note(step, log_bytes(self._store.url))
+        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY, StopReason.THROTTLED):
+            return
+        script = self._memory.speed.due(self._actor, time.time())
+        if script is not None:
+            with suppress(BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
+                await worker.housekeep("speed", script)
+
+    async def _step_one(self, progression_id: str, worker: Worker, run: Run) -> StopReason:
         while True:
             turn = await worker.advance(progression_id)
             if isinstance(turn, StopReason):
@@ -177,12 +188,12 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
                     raise NotFoundError("there is no such progression")
                 return worker.last
 
-    async def _step_all(self, worker: Worker, run: _Run) -> StopReason:
+    async def _step_all(self, worker: Worker, run: Run) -> StopReason:
         await self._flush_activity(worker)
         await self._fill_sizes(worker, worker.caps.max_seconds * _SIZES_SHARE)
         return await self._advance_each(worker, partial(run.candidates, worker))
 
-    async def _cut_over_ready(self, worker: Worker, run: _Run) -> StopReason:
+    async def _cut_over_ready(self, worker: Worker, run: Run) -> StopReason:
         return await self._advance_each(worker, run.ready)
 
     async def _advance_each(self, worker: Worker, next_of: Callable[[set[str]], Awaitable[list[str]]]) -> StopReason:
@@ -201,7 +212,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         if worker.unfinished:
             return StopReason.BUSY
         met = bool(worker.tally.held)
-        held: dict[str, int] = await self._store.read(_held)
+        held: dict[str, int] = await self._store.read(held_ones)
         # Those that this step met are counted already.
         worker.tally.held.update({reason: max(0, n - worker.tally.held[reason]) for reason, n in held.items()})
         return StopReason.HELD if held or met else StopReason.DONE
@@ -234,8 +245,9 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             if worker.seconds >= seconds:
                 return
 
-    def _measure_again(self) -> None:
+    async def _scan_sizes(self, worker: Worker) -> None:
         self._sizes_after = ""
+        await self._fill_sizes(worker, float("inf"))
 
     async def verify(
         self, progression_id: str, *, after: str | None = None, max_seconds: float | None = None
@@ -270,88 +282,27 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         found: MigrationStatus
         found, controls = await self._store.read(script)
         throttle = await self._governor.report(controls.knobs)
-        return replace(found, throttle=throttle, proof=self._scrubber.with_own(found.proof))
+        # How long the store stays under load is not known.
+        progress = replace(found.progress, eta_seconds=None) if throttle.throttled else found.progress
+        return replace(found, throttle=throttle, progress=progress, proof=self._scrubber.with_own(found.proof))
 
+    async def plan(self, *, limit: int = 20) -> Plan:
+        """Tell what the next steps will do, in their order; changes nothing and takes no write lock.
 
-def _held(conn: Connection) -> dict[str, int]:
-    """Progressions that wait, by reason."""
-    states = progression_storage_state.c
-    waiting = select(states.held_reason, func.count()).where(states.held_reason.is_not(None))
-    rows = conn.execute(waiting.where(states.phase != "items").group_by(states.held_reason))
-    found = {str(reason): int(count) for reason, count in rows}
-    if ready := orders.read_ready(conn).waiting:
-        found[HeldReason.OPERATOR.value] = found.get(HeldReason.OPERATOR.value, 0) + ready
-    return found
+        Args:
+            limit: Progressions to name and to look into, 0 to 10,000.
 
-
-class _Run:
-    """What one automatic step knows of the whole store."""
-
-    def __init__(self, service: ProgressionMigrationService, controls: Controls) -> None:
-        self._service = service
-        self._accept = controls.accept_foreign_writers
-        self._looked = False
-        self._reason: HeldReason | None = None
-        self._written: Sequence[str] = ()
-        self._scanned = False
-
-    async def waits(self, progression_id: str | None = None) -> HeldReason | None:
-        """Why no cutover may happen now, which is no progression's own fault; found out once a step.
-
-        One whose own row another program wrote is not told to wait: its proof says what became of it, and its
-        cutover is refused under the lock.
+        Cost: one pass over the lengths of the values that were not measured yet, in short reads, and the values of
+        the named ones up to 64 MiB.
+        Contract: design §5, decisions 19, 38.
         """
-        if not self._looked:
-            self._looked = True
-            store = self._service._store
-            if await store.read(cutover.fence_is_missing):
-                self._reason = HeldReason.FENCE_MISSING
-            elif not self._accept and await self._foreign_writers():
-                self._reason = HeldReason.FOREIGN_WRITER
-        if self._reason is HeldReason.FOREIGN_WRITER and progression_id in self._written:
-            return None
-        return self._reason
-
-    async def _foreign_writers(self) -> bool:
-        """Whether another program seems to write this store; what rows show of it is noted."""
-        service, store = self._service, self._service._store
-        found: list[tuple[str, float]] = await store.read(candidates.foreign_sessions)
-        seen = store.parsed.append_counts
-        if any(progression not in seen for progression, _ in found):
-            return True
-        now = time.time()
-        self._written = await store.read(lambda conn: store.dialect.written_by_others(conn, _SIGHTINGS))
-        if self._written:
-            note = bound(sightings.note_sighting, self._written[0], actor=service._actor, now=now)
-            await store.maintain("progression_migrate.sighting", note)
-            return True
-        return await store.read(bound(sightings.sighted_at, now)) is not None
-
-    async def ready(self, tried: set[str]) -> list[str]:
-        """Progressions that wait for a command to be cut over, and were not tried; [] when there is none."""
-        query = bound(candidates.ready, count=_CANDIDATES + len(tried), now=time.time())
-        return [pid for pid in await self._service._store.read(query) if pid not in tried]
-
-    async def candidates(self, worker: Worker, tried: set[str]) -> list[str]:
-        """Progressions to work on next, in order; [] when there is nothing left that was not tried."""
-        store = self._service._store
-        count, now = _CANDIDATES + len(tried), time.time()
-        # Complete ones wait together, for a reason that is not theirs.
-        also_complete = await self.waits() is None
-        queries = (
-            bound(candidates.prioritized, count=count, also_complete=also_complete, now=now),
-            bound(candidates.started, count=count, also_complete=also_complete, now=now),
-            bound(candidates.cleanups, count=count),
-            bound(candidates.next_json, count=count, now=now),
+        controls: Controls = await self._store.read(bound(control.load, time.time(), self.defaults))
+        accept = self._accept or controls.accept_foreign_writers
+        run = Run(
+            self._store,
+            replace(controls, accept_foreign_writers=accept),
+            actor=self._actor,
+            scan=self._scan_sizes,
+            looks_only=True,
         )
-        while True:
-            for query in queries:
-                left = [pid for pid in await store.read(query) if pid not in tried]
-                if left:
-                    return left
-            if self._scanned:
-                return []
-            # Progressions that were created since the sizes were measured.
-            self._scanned = True
-            self._service._measure_again()
-            await self._service._fill_sizes(worker, float("inf"))
+        return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())

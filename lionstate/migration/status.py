@@ -12,6 +12,7 @@ from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.orders import read_orders, read_ready
+from lionstate.migration.progress import read_progress
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.migration.scrub_pass import ProofStatus, load_pass
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
@@ -65,9 +66,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         _s.phase == Phase.DUAL.value
     )
     remaining, oldest = conn.execute(dual).one()
-    measured, measured_at = conn.execute(
-        select(func.count(), func.min(progression_sizes.c.measured_at)).select_from(progression_sizes)
-    ).one()
+    pause = get_pause(conn, now)
+    progress, amounts = read_progress(conn, phases, paused=pause is not None, now=now)
     sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
     written = dialect_of(conn).written_by_others(conn, _NAMED)
     return MigrationStatus(
@@ -78,18 +78,19 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         blocked=dict(blocked),
         held=dict(held),
         hottest=_hottest(conn, limit, seen),
-        pause=get_pause(conn, now),
+        pause=pause,
         accept_foreign_writers=switch_is_on(conn, ACCEPT_FOREIGN_KEY),
         foreign_sessions=len(sessions),
         foreign_progressions=len(written),
         foreign_sighted_at=now if written else sighted_at(conn, now),
         compat_read_everywhere=switch_is_on(conn, COMPAT_READ_KEY),
-        sizes_measured=measured,
-        sizes_measured_at=measured_at,
+        sizes_measured=amounts.sized,
+        sizes_measured_at=amounts.measured_at,
         completion=completion(phases),
         measured_at=now,
         orders=read_orders(conn, now=now),
         ready=read_ready(conn),
+        progress=progress,
         maintenance_enabled=get_maintenance_enabled(conn),
         proof=ProofStatus.of(load_pass(conn)),
     )

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
-from lionstate.engine import SilentObserver
+from lionstate.engine import SilentObserver, StoreURL
 from lionstate.engine.load import Load
 from lionstate.engine.script import Deferred, Reply
 from lionstate.progression.parsed import ParsedValues
@@ -66,6 +66,7 @@ class Actor:
         self.side = side
         self.name = name
         self.progression_id = progression_id
+        self.url = StoreURL.of(":memory:")
         self.dialect: Dialect = side.dialect
         self.parsed = ParsedValues(inline_bytes=None)
         self.load = Load(SilentObserver())

@@ -124,6 +124,7 @@ class Staged:
 
     def __init__(self, backend: Backend) -> None:
         self.store = backend.direct.store
+        self.url = self.store.url
         self.dialect = self.store.dialect
         self.parsed = self.store.parsed
         self.load = self.store.load

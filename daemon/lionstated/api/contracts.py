@@ -95,7 +95,12 @@ class NewsLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb of the migration API: `GET` reads, `POST` changes; parameters by the function's signature."""
+    """One verb of the migration API: `GET` reads, `POST` changes; parameters by the function's signature.
+
+    Attributes:
+        ends_with_caller: Nobody else wants its result: it is cancelled when the caller goes away.
+    """
 
     method: Literal["GET", "POST"]
     call: Callable[..., Awaitable[Any]]
+    ends_with_caller: bool = False

@@ -294,7 +294,17 @@ class VerbHandler:
             params = codec.decode_query(_query(scope))
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
-        await respond(send, 200, codec.encode(await verb.call(**params)))
+        if not verb.ends_with_caller:
+            await respond(send, 200, codec.encode(await verb.call(**params)))
+            return
+        # In a list: None is an answer, and no answer at all is another thing.
+        answer = await while_connected(scope, _listed(verb.call(**params)))
+        if answer is not None:
+            await respond(send, 200, codec.encode(answer[0]))
+
+
+async def _listed(work: Awaitable[T]) -> list[T]:
+    return [await work]
 
 
 def _wait_seconds(given: str) -> float:

@@ -1,0 +1,183 @@
+"""How far migration is and how long it will take: 0 to 1, exactly 1 at the end, unknown where nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import Connection, func, or_, select
+
+from lionstate.migration.speed import Speed, load_speed, weight_of
+from lionstate.progression.phases import Phase
+from lionstate.schema.own import progression_sizes, progression_storage_state
+
+__all__ = ["UNDER_WAY", "Activity", "Amounts", "Progress", "UnderWay", "progress_of", "read_progress"]
+
+_s = progression_storage_state.c
+_bytes = progression_sizes.c.bytes
+_share = 1.0 * _s.backfill_next / func.nullif(_s.source_count, 0)
+
+_SIZED = select(func.count(), func.min(progression_sizes.c.measured_at), func.sum(_bytes))
+# Of those that have left the JSON or are on their way, which still may have a size.
+_MEASURED = (
+    select(
+        _s.phase,
+        func.count(progression_sizes.c.progression_id),
+        func.sum(_bytes),
+        func.sum(_bytes * func.coalesce(_share, 1.0)),
+        func.sum(func.coalesce(_share, 1.0)),
+    )
+    .select_from(
+        progression_storage_state.outerjoin(progression_sizes, progression_sizes.c.progression_id == _s.progression_id)
+    )
+    .where(or_(_s.phase == Phase.DUAL.value, _s.phase == Phase.BLOCKED.value))
+    .group_by(_s.phase)
+)
+_FROZEN = select(func.sum(_s.text_bytes)).where(_s.phase == Phase.ITEMS.value)
+UNDER_WAY: Final = (
+    select(_s.progression_id, _s.backfill_next, _s.source_count)
+    .where(_s.phase == Phase.DUAL.value)
+    .where(_s.backfill_next < _s.source_count)
+    .order_by(_s.updated_at.desc())
+    .limit(3)
+)
+"""The copies that moved last; a range of the phase index, newest first."""
+
+
+class Activity(StrEnum):
+    """What migration is doing, as its status tells it."""
+
+    DONE = "done"
+    PAUSED = "paused"
+    # Something was moved within the last half minute.
+    MOVING = "moving"
+    # Nothing moves: it is not enabled, held, throttled, or has just begun.
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A progression that is being copied: elements of its admission prefix done, and in all."""
+
+    progression_id: str
+    copied: int
+    to_copy: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far migration is.
+
+    Attributes:
+        activity: What it is doing.
+        fraction: 0 to 1, exactly 1 when nothing is left to move. By bytes of JSON once all are measured, else by
+            progressions; blocked ones do not count.
+        left: Progressions in ``json`` and ``dual``.
+        left_bytes: JSON still to be moved; None until every size has been measured.
+        items_per_second: Elements copied lately, waiting between steps included; None when nothing moves.
+        eta_seconds: Time left as things go; None when paused, throttled or held, when it began a moment ago, or
+            when sizes have not been measured.
+        under_way: The copies that moved last, at most three.
+    """
+
+    activity: Activity
+    fraction: float
+    left: int
+    left_bytes: int | None
+    items_per_second: float | None
+    eta_seconds: float | None
+    under_way: tuple[UnderWay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What the tables say of sizes.
+
+    Attributes:
+        sized: JSON progressions whose size is known.
+        json_bytes: Their bytes.
+        dual_sized: Dual ones whose size is known.
+        dual_bytes: Their bytes.
+        dual_copied_bytes: Bytes of these that are copied, by the share of elements.
+        dual_copied: Dual progressions, each counted as the share of it that is copied.
+        items_bytes: Bytes of the JSON of those in ``items``.
+        measured_at: The oldest measurement.
+    """
+
+    sized: int = 0
+    json_bytes: int = 0
+    dual_sized: int = 0
+    dual_bytes: int = 0
+    dual_copied_bytes: float = 0.0
+    dual_copied: float = 0.0
+    items_bytes: int = 0
+    measured_at: float | None = None
+
+
+def progress_of(
+    phases: Mapping[str, int],
+    amounts: Amounts,
+    speed: Speed,
+    *,
+    paused: bool,
+    now: float,
+    under_way: tuple[UnderWay, ...] = (),
+) -> Progress:
+    """Put the counts together. Pure."""
+    json, dual, done = phases[Phase.JSON], phases[Phase.DUAL], phases[Phase.ITEMS]
+    left = json + dual
+    if left == 0:
+        return Progress(Activity.DONE, 1.0, 0, 0, None, None, ())
+    measured = amounts.sized >= json and amounts.dual_sized >= dual
+    if measured:
+        to_move = max(0.0, amounts.json_bytes + amounts.dual_bytes - amounts.dual_copied_bytes)
+        left_weight = weight_of(to_move, left)
+        done_weight = weight_of(amounts.items_bytes + amounts.dual_copied_bytes, done)
+    else:
+        to_move = 0.0
+        done_weight = done + amounts.dual_copied
+        left_weight = max(0.0, left - amounts.dual_copied)
+    all_weight = done_weight + left_weight
+    moves = not paused and speed.is_fresh(now)
+    return Progress(
+        activity=Activity.PAUSED if paused else Activity.MOVING if moves else Activity.WAITING,
+        # Something is left, however little.
+        fraction=max(0.0, min(done_weight / all_weight if all_weight else 0.0, 1 - 1e-9)),
+        left=left,
+        left_bytes=round(to_move) if measured else None,
+        items_per_second=speed.items_per_second if moves else None,
+        eta_seconds=speed.left_seconds(left_weight, now) if moves and measured else None,
+        under_way=under_way,
+    )
+
+
+def read_progress(
+    conn: Connection, /, phases: Mapping[str, int], *, paused: bool, now: float
+) -> tuple[Progress, Amounts]:
+    """Read how far migration is.
+
+    Args:
+        phases: Progressions by phase, of the same snapshot.
+
+    Cost: one pass over the sizes and the state rows.
+    Contract: design decision 19.
+    """
+    count, measured_at, size = conn.execute(_SIZED).one()
+    by_phase = {row[0]: row[1:] for row in conn.execute(_MEASURED)}
+    dual = by_phase.get(Phase.DUAL, (0, 0, 0.0, 0.0))
+    blocked = by_phase.get(Phase.BLOCKED, (0, 0, 0.0, 0.0))
+    amounts = Amounts(
+        sized=max(0, count - dual[0] - blocked[0]),
+        json_bytes=max(0, int((size or 0) - (dual[1] or 0) - (blocked[1] or 0))),
+        dual_sized=dual[0],
+        dual_bytes=int(dual[1] or 0),
+        dual_copied_bytes=float(dual[2] or 0),
+        dual_copied=float(dual[3] or 0),
+        items_bytes=int(conn.execute(_FROZEN).scalar_one() or 0),
+        measured_at=measured_at,
+    )
+    under_way = tuple(UnderWay(*row) for row in conn.execute(UNDER_WAY))
+    found = progress_of(phases, amounts, load_speed(conn), paused=paused, now=now, under_way=under_way)
+    return found, amounts

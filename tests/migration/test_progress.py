@@ -1,0 +1,94 @@
+"""How far a migration is, told by ``status()`` of a real store while it moves (faults 17, 21; ADR-0117 D5)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lionstate.migration import Activity
+from lionstate.migration.speed import load_speed
+from tests.support.backends import Backend
+from tests.support.migration import make_ids, service_of, until_done
+
+IDS = make_ids(400)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are written at once, and few seconds of them are enough."""
+    monkeypatch.setattr("lionstate.migration.speed._FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("lionstate.migration.speed._YOUNG_SECONDS", 0.0)
+
+
+async def test_it_stays_a_share_while_progressions_shrink_and_vanish(backend: Backend, state: Any) -> None:
+    """fault 17"""
+    for number in range(6):
+        await backend.put_progression(f"p{number}", json.dumps(IDS[: 60 * (number + 1)]))
+    service = service_of(backend)
+    seen = [(await service.status()).progress]
+    for number in range(200):
+        if number == 4:
+            await state.delete_progression("p5")
+        elif number == 6:
+            await state.set_progression("p4", IDS[:3])
+        elif number == 8:
+            await backend.execute("DELETE FROM progressions WHERE id = 'p2'")
+        step = await service.step(max_items=50, max_seconds=60)
+        seen.append((await service.status()).progress)
+        if not step.did_work:
+            break
+    assert [] == [one for one in seen if not 0.0 <= one.fraction <= 1.0]
+    assert [] == [one for one in seen if (one.fraction == 1.0) is not (one.left == 0)]
+    assert 1.0 == seen[-1].fraction and Activity.DONE is seen[-1].activity
+    assert 4 < len({one.fraction for one in seen})
+    assert any(one.under_way and one.under_way[0].copied < one.under_way[0].to_copy for one in seen)
+    assert IDS[0] not in str(seen)
+
+
+async def test_empty_progressions_are_done(backend: Backend) -> None:
+    """fault 17"""
+    for name in ("a", "b"):
+        await backend.put_progression(name, "[]")
+    service = service_of(backend)
+    assert (0.0, Activity.WAITING) == (lambda one: (one.fraction, one.activity))((await service.status()).progress)
+    await until_done(service)
+    assert (1.0, Activity.DONE) == (lambda one: (one.fraction, one.activity))((await service.status()).progress)
+
+
+async def test_the_time_left_comes_from_steps(backend: Backend, quick: None) -> None:
+    """faults 17, 21: unknown until measured, and while paused; another process sees what was measured."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    assert (await service.status()).progress.eta_seconds is None
+    # The first step measures sizes and copies; three of them are enough.
+    for _ in range(3):
+        assert (await service.status()).progress.eta_seconds is None
+        await service.step(max_items=50, max_seconds=60)
+    for found in ((await service.status()).progress, (await service_of(backend).status()).progress):
+        assert (Activity.MOVING, 150, 400) == (
+            found.activity,
+            found.under_way[0].copied,
+            found.under_way[0].to_copy,
+        )
+        assert found.eta_seconds is not None and found.eta_seconds > 0
+        assert found.items_per_second is not None and found.items_per_second > 0
+        assert found.left_bytes is not None and 0 < found.left_bytes < len(json.dumps(IDS))
+    await service.pause(reason="test")
+    paused = (await service.status()).progress
+    assert (Activity.PAUSED, None, None) == (paused.activity, paused.eta_seconds, paused.items_per_second)
+    kept = await backend.direct.store.read(load_speed)
+    assert 3 == len(kept.samples)
+    assert kept.growth_bytes(1_000) is not None
+    assert kept.chunk_lock_seconds is not None and 0 < kept.chunk_lock_seconds < 60
+    assert (kept.log_bytes is None) is backend.is_postgresql
+
+
+async def test_what_another_version_kept_is_not_read(backend: Backend, quick: None) -> None:
+    await backend.put_progression("p", json.dumps(IDS))
+    await service_of(backend).step(max_items=50, max_seconds=60)
+    await backend.execute("UPDATE migration_control SET value = '[[1, 2]]' WHERE key = 'speed'")
+    assert () == (await backend.direct.store.read(load_speed)).samples
+    await until_done(service_of(backend))
+    assert () != (await backend.direct.store.read(load_speed)).samples
