@@ -369,7 +369,8 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
                 return BackendUnavailableError(f"the database cannot be reached: {type(driver).__name__}")
             if module not in ("sqlalchemy", "asyncpg"):
                 return None
-            if "InterfaceError" in type(driver).__name__ and "closed" in str(driver):
+            told = f"{type(driver).__name__}: {driver}"  # InternalClientError: it died within a message
+            if "InternalClientError" in told or ("InterfaceError" in told and "closed" in told):
                 return BackendUnavailableError("the connection to the database was lost")
             return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
         return _by_state(state)

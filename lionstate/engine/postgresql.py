@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
@@ -17,6 +17,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
+from lionstate.engine.keepalive import keep_alive
 from lionstate.engine.observer import Observer
 from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
 from lionstate.engine.settings import EngineSettings
@@ -77,7 +78,7 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
         arguments["server_settings"] = {"application_name": _APPLICATION, "jit": "off"}
         if for_writes:
             arguments["server_settings"] |= _LANE_SETTINGS
-    return create_async_engine(
+    engine = create_async_engine(
         target.set(query=query),
         poolclass=AsyncAdaptedQueuePool,
         pool_size=pool_size,
@@ -86,6 +87,8 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
         connect_args=arguments,
         isolation_level="READ COMMITTED",
     )
+    event.listen(engine.sync_engine, "connect", keep_alive)
+    return engine
 
 
 def _connect_failure(dialect: Dialect, error: BaseException) -> StateError:

@@ -173,7 +173,8 @@ def _difference(conn: Connection, state: StorageState, proof: Proof, tail: list[
     """Compare the tail with the rows behind the proof's."""
     pid = proof.judged.progression_id
     rows = page(conn, pid, after=proof.count - 1, limit=len(tail) + 1)
-    if tail and not rows and state.next_ordinal == proof.count:
+    if len(rows) < len(tail) and state.next_ordinal == proof.count + len(rows):
+        # Rows and allocator agree: the value alone has more, whatever own appends came before.
         return BlockedCode.FOREIGN_WRITE
     if len(rows) != len(tail):
         return BlockedCode.COUNT_MISMATCH

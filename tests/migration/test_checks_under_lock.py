@@ -89,3 +89,24 @@ async def test_an_admission_of_another_generation_is_not_written(backend: Backen
     assert [StageOutcome.MOVED, StageOutcome.ADMITTED] == outcomes
     assert ({}, 1) == (step.blocked, step.cut_over)
     await assert_cut_over(backend, IDS)
+
+
+async def test_a_foreign_append_behind_an_own_one_is_called_by_its_name(backend: Backend, state: Any) -> None:
+    """Decision 16: between proof and cutover both were acknowledged; the JSON, which has both, stays the authority."""
+    await copied(backend)
+
+    async def write(before: int) -> None:
+        if before == 1:
+            # The first try only finds that there is no fence.
+            await state.append_to_progression("p", "ours")
+            (row,) = await backend.rows("SELECT collection FROM progressions WHERE id = 'p'")
+            await backend.execute(
+                "UPDATE progressions SET collection = :text WHERE id = 'p'",
+                text=row["collection"].removesuffix("]") + ', "theirs"]',
+            )
+
+    step, _, _ = await between(backend, write)
+    row = await state_of(backend)
+    assert ("blocked", "json", "foreign_write") == (row["phase"], row["authority"], row["blocked_reason"])
+    assert ({"foreign_write": 1}, 0) == (step.blocked, step.cut_over)
+    assert [*IDS, "ours", "theirs"] == await state.get_progression("p")

@@ -57,6 +57,11 @@ async def test_pairs_with_three_preemptions(side: Side, phase: str, names: tuple
     assert found.waits > 0
 
 
+async def test_a_foreign_append_between_an_own_one_and_the_cutover(side: Side) -> None:
+    """fault 12: what was once found by three actors: blocked under another name than its own."""
+    assert 50 < (await explore_on(side, "copied", ("append x", "cutover", "foreign append"), preemptions=1)).waits
+
+
 async def test_three_at_once(side: Side) -> None:
     """faults 12, 24, 33: two writers that wait for the same lock while the cutover holds it."""
     found = await explore_on(side, "copied", ("append x", "append y", "cutover"), preemptions=1)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, delete, insert, text
 
 from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
@@ -35,6 +35,7 @@ from lionstate.progression.reads import get_progression
 from lionstate.progression.replace import set_progression
 from lionstate.progression.storage_state import StorageState, get_state, insert_state
 from lionstate.schema.conversation import progressions
+from lionstate.schema.own import migration_control
 from tests.support.interleaving import Actor, Explored, Side, explore
 
 __all__ = ["FOREIGN_APPEND", "PHASES", "explore_on", "groups_of"]
@@ -232,6 +233,8 @@ _numbers = itertools.count(1)
 
 
 def _put(conn: Connection, progression_id: str, phase: str) -> None:
+    # What is noted once a minute would make the first run another one than the next.
+    conn.execute(delete(migration_control).where(migration_control.c.key == "foreign.sighted"))
     value = prepare(OLD)
     conn.execute(insert(progressions).values(id=progression_id, created_at=1.0, collection=value.text))
     if phase == "json":
