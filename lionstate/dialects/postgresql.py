@@ -355,8 +355,7 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
         values = tuple(compiled.construct_params(dict(params))[name] for name in compiled.positiontup)
-        rows = conn.exec_driver_sql(f"EXPLAIN {compiled}", values)
-        return "\n".join(str(row[0]) for row in rows)
+        return "\n".join(str(row[0]) for row in conn.exec_driver_sql(f"EXPLAIN {compiled}", values))
 
     def classify_error(self, error: BaseException) -> StateError | None:
         driver = getattr(error, "orig", None) or error
