@@ -117,6 +117,7 @@ class MigrationStep:
         cutover_lock_seconds: The longest hold of a cutover.
         chunk_lock_seconds: The longest hold of a chunk, COMMIT aside.
         growth_bytes: What the copied rows made the store grow by.
+        sizing_seconds: Of noting sizes of values, which moves nothing.
     """
 
     stop_reason: StopReason
@@ -138,6 +139,7 @@ class MigrationStep:
     cutover_lock_seconds: float
     chunk_lock_seconds: float = 0.0
     growth_bytes: int = 0
+    sizing_seconds: float = 0.0
 
     @property
     def did_work(self) -> bool:
@@ -166,6 +168,7 @@ class StepTally:
     cutover_lock_seconds: float = 0.0
     chunk_lock_seconds: float = 0.0
     growth_bytes: int = 0
+    sizing_seconds: float = 0.0
 
     def add_chunk(self, stage: Stage, seconds: float) -> None:
         """Count a chunk that was copied in so many seconds, waiting in the queue included."""

@@ -237,13 +237,15 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
 
     async def _fill_sizes(self, worker: Worker, seconds: float) -> None:
         """Measure pages of progressions that have no size yet, for at most ``seconds`` but at least one page."""
+        began = worker.seconds
         while self._sizes_after is not None:
             page = await self._store.read(bound(candidates.measure_missing, after=self._sizes_after))
             if page:
                 await worker.housekeep("sizes", bound(candidates.write_sizes, page, now=time.time()))
             self._sizes_after = page[-1][0] if len(page) == candidates.SIZES_PAGE else None
             if worker.seconds >= seconds:
-                return
+                break
+        worker.tally.sizing_seconds += worker.seconds - began
 
     async def _scan_sizes(self, worker: Worker) -> None:
         self._sizes_after = ""
