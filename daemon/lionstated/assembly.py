@@ -88,6 +88,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         store,
         accept_foreign_writers=settings.maintenance.accept_foreign_writers,
         defaults=settings.maintenance.knobs,
+        sole_owner=url.path is not None,
     )
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
     metrics.on_dual_read.append(service.shadow.offer)
@@ -100,6 +101,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         # Attempts under way are settled while the queue still takes that.
         end = time.monotonic() + seconds
         await delivery.end(seconds / 2)
+        await timer.end((end - time.monotonic()) / 2)
         await store.queue.drain(max(end - time.monotonic(), 0.0))
 
     async def close() -> None:
@@ -174,6 +176,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "pause": service.pause,
         "resume": service.resume,
         "set-knob": service.set_knob,
+        "stop": service.stop,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
         "hold": service.hold,

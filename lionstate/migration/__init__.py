@@ -5,6 +5,7 @@ from __future__ import annotations
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
@@ -47,6 +48,7 @@ __all__ = [
     "Order",
     "OrderKind",
     "Orders",
+    "Ownership",
     "Pause",
     "Plan",
     "Planned",

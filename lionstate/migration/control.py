@@ -15,6 +15,7 @@ from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
 from lionstate.migration.knob_values import read_knobs
 from lionstate.migration.knobs import Knobs, with_values
+from lionstate.migration.orders import OrderKind, keep_order, take_back
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import lock_many, update_state
@@ -56,12 +57,17 @@ _ROW = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused migration, why, when (epoch seconds), until when (None is until ``resume``), and by what code."""
+    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``.
+
+    Attributes:
+        stopped: The lease of maintenance was given back as well.
+    """
 
     actor: str
     reason: str | None
     since: float
     expires_at: float | None
+    stopped: bool = False
     code: str = PauseCode.OPERATOR.value
 
 
@@ -89,8 +95,9 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
     if expires_at is not None and expires_at <= now:
         return None
     stored: Any = json.loads(value)
-    code = stored.get("code") if isinstance(stored, dict) else None
-    return Pause(actor, reason, since, expires_at, code or PauseCode.OPERATOR.value)
+    facts = stored if isinstance(stored, dict) else {}
+    code = str(facts.get("code") or PauseCode.OPERATOR.value)
+    return Pause(actor, reason, since, expires_at, bool(facts.get("stopped")), code)
 
 
 def get_maintenance_enabled(conn: Connection, /) -> bool | None:
@@ -155,13 +162,17 @@ def pause(
     reason: str | None,
     now: float,
     expires_at: float | None = None,
+    stopped: bool = False,
     code: PauseCode = PauseCode.OPERATOR,
 ) -> None:
     """Stop migration after the running chunk; replaces the pause that is there.
 
+    Args:
+        stopped: Whoever has the lease of maintenance gives it back.
+
     Contract: design decision 26.
     """
-    value = {"enabled": True, "code": code.value}
+    value = {"enabled": True, "code": code.value} | ({"stopped": True} if stopped else {})
     set_value(conn, PAUSE_KEY, value, actor=actor, reason=reason, now=now, expires_at=expires_at)
 
 
@@ -170,8 +181,14 @@ def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -
     return clear_value(conn, PAUSE_KEY, action="resume", actor=actor, reason=reason, now=now)
 
 
-def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float) -> bool:
+def set_compat_read(
+    conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float, expires_at: float | None = None
+) -> bool:
     """Switch the compatibility read of one progression; return whether that changed anything.
+
+    Args:
+        expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
+
 
     Raises:
         NotFoundError: There is no such progression.
@@ -185,18 +202,28 @@ def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, 
     state = locked.state
     if state is None or state.authority is not Authority.ITEMS:
         raise PhaseConflictError("compat read applies after cutover only: before it the JSON is what is read")
-    if state.compat_read == enabled:
+    ended = take_back(conn, progression_id, OrderKind.COMPAT_READ)
+    if state.compat_read == enabled and not ended and expires_at is None:
         return False
     if state.phase is Phase.BLOCKED:
         raise PhaseConflictError(
             f"compat read is fixed while the progression is blocked ({state.blocked_reason}); unblock it first"
         )
     update_state(conn, progression_id, {"compat_read": int(enabled), "updated_at": now})
+    if enabled and expires_at is not None:
+        keep_order(
+            conn, progression_id, OrderKind.COMPAT_READ, actor=actor, reason=None, now=now, expires_at=expires_at
+        )
     record_event(
         conn,
         "progression_migrate.compat_read",
         target_id=progression_id,
-        details={"enabled": enabled, "frozen_count": state.frozen_count, "next_ordinal": state.next_ordinal},
+        details={
+            "enabled": enabled,
+            "expires_at": expires_at,
+            "frozen_count": state.frozen_count,
+            "next_ordinal": state.next_ordinal,
+        },
         actor=actor,
         now=now,
     )

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
 from lionstate.migration.scrub_pass import ProofStatus
@@ -49,6 +50,8 @@ class StageOutcome(StrEnum):
     # The cutover would hold the lock for longer than its budget.
     MISSED = "missed"
     PAUSED = "paused"
+    # Another process has taken the lease of maintenance over.
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class StopReason(StrEnum):
     PAUSED = "paused"
     # The store is under load; see the throttle of the status. Never an error (design decision 25).
     THROTTLED = "throttled"
+    # Another process migrates this store.
+    NOT_OWNER = "not_owner"
     HELD = "held"
     BLOCKED = "blocked"
     BUSY = "busy"
@@ -305,6 +310,7 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        owner: Which process migrates the store.
         orders: What the operator ordered: cutovers by command only, and for single progressions.
         ready: Progressions that are proved and wait for a command.
         progress: How far it is, and how long it will take.
@@ -331,6 +337,7 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    owner: Ownership
     orders: Orders
     ready: Ready
     progress: Progress

@@ -28,6 +28,7 @@ from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.knob_verbs import KnobVerbs
 from lionstate.migration.knobs import Knobs
+from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
@@ -50,9 +51,10 @@ from lionstate.migration.worker import Worker
 
 __all__ = ["ProgressionMigrationService"]
 
-_Walk: TypeAlias = "Callable[[Worker, Run], Awaitable[StopReason]]"
+_Walk: TypeAlias = Callable[[Worker, Run], Awaitable[StopReason]]
 
 _SIZES_SHARE = 0.25
+_NO_SPEED = (StopReason.PAUSED, StopReason.BUSY, StopReason.THROTTLED, StopReason.NOT_OWNER)
 
 
 class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVerbs):
@@ -72,6 +74,8 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         actor: str = DEFAULT_ACTOR,
         accept_foreign_writers: bool = False,
         defaults: Knobs | None = None,
+        owner: str | None = None,
+        sole_owner: bool = False,
     ) -> None:
         """Make a service on an open store.
 
@@ -80,6 +84,8 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             accept_foreign_writers: Cut over although another program seems to write this store; its appends are
                 refused by the fence from then on.
             defaults: Of the knobs that nobody has set in the store; None takes the built-in ones.
+            owner: The name under which it takes the lease of maintenance; None is this process's.
+            sole_owner: It holds the operating system's lock on a SQLite store, so nobody else's lease counts.
         """
         self._store = store
         self._actor = actor
@@ -87,6 +93,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         self._memory = Memory.of(store)
         self._governor = Governor(store)
         self.defaults = defaults or Knobs()
+        self._lease = Lease(store, owner or process_name(), sole=sole_owner)
         self._scrubber = Scrubber(store, self._memory, actor=actor)
         self.shadow = ShadowReads(store, self._memory)
         self._sizes_after: str | None = ""
@@ -148,6 +155,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             controls,
             actor=self._actor,
             permit=permit,
+            renew=self._lease.renew,
             waits=run.waits,
             governor=self._governor,
         )
@@ -157,7 +165,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             elif await self._governor.hindered(controls.knobs):
                 reason = StopReason.THROTTLED
             else:
-                reason = await walk(worker, run)
+                reason = await self._owning(worker, run, walk)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
@@ -168,10 +176,40 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         await self._keep_speed(worker, step)
         return step
 
+    async def _owning(self, worker: Worker, run: Run, walk: _Walk) -> StopReason:
+        """Walk with the lease, unless another process has it."""
+        owned = await self._lease.take()
+        if not owned.is_self:
+            return StopReason.NOT_OWNER
+        worker.own(self._lease.name, owned.epoch)
+        try:
+            reason = await walk(worker, run)
+        finally:
+            if not self._lease.kept:
+                await self._lease.give_back()
+        if reason is StopReason.NOT_OWNER:
+            self._lease.forget()
+        return reason
+
+    async def own(self, seconds: float = LEASE_SECONDS) -> Ownership:
+        """Take the lease of maintenance and keep it between steps, or see who has it; to be called again and again.
+
+        Args:
+            seconds: How long others wait when this process dies.
+
+        Cost: one read, and a write when a third of that has gone by.
+        Contract: design decision 27.
+        """
+        return await self._lease.own(seconds)
+
+    async def disown(self) -> None:
+        """Give the lease back, so that another process may take over at once. Contract: design decision 27."""
+        await self._lease.give_back()
+
     async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
         """Note what the step measured; written now and then, and never by one that was told to stop."""
         self._memory.speed.note(step, log_bytes(self._store.url))
-        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY, StopReason.THROTTLED):
+        if step.stop_reason in _NO_SPEED:
             return
         script = self._memory.speed.due(self._actor, time.time())
         if script is not None:
@@ -276,10 +314,12 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         Contract: ADR-0117 D5.
         """
         seen, now = dict(self._store.parsed.append_counts), time.time()
-        limit = checked_limit(limit, 0)
+        limit, name = checked_limit(limit, 0), self._lease.name
 
         def script(conn: Connection) -> tuple[MigrationStatus, Controls]:
-            return read_status(conn, limit=limit, seen=seen, now=now), control.load(conn, now, self.defaults)
+            return read_status(conn, limit=limit, seen=seen, process=name, now=now), control.load(
+                conn, now, self.defaults
+            )
 
         found: MigrationStatus
         found, controls = await self._store.read(script)

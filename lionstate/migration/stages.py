@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
@@ -51,6 +52,7 @@ class Stages:
         *,
         actor: str,
         permit: Permit,
+        renew: Callable[[], Awaitable[None]],
         waits: Callable[[str], Awaitable[HeldReason | None]],
         governor: Governor,
     ) -> None:
@@ -61,6 +63,7 @@ class Stages:
         self._controls = controls
         self._actor = actor
         self._permit = permit
+        self._renew = renew
         self._waits = waits
         self._governor = governor
         self._began = time.monotonic()
@@ -68,6 +71,10 @@ class Stages:
         self.tally = StepTally()
         self.unfinished = False
         self.last: StopReason | None = None
+
+    def own(self, owner: str, epoch: int) -> None:
+        """Let every stage look whether the lease is still this one."""
+        self._permit = replace(self._permit, owner=owner, epoch=epoch)
 
     @property
     def seconds(self) -> float:
@@ -83,6 +90,7 @@ class Stages:
         """Run one short transaction as a maintenance ticket."""
         self._stages += 1
         await self._governor.turn()
+        await self._renew()
         result: Any = None
         try:
             result = await self._store.maintain(
@@ -111,6 +119,8 @@ class Stages:
         """The outcomes that every stage shares; None for the others."""
         if stage.outcome is StageOutcome.PAUSED:
             return StopReason.PAUSED
+        if stage.outcome is StageOutcome.LOST:
+            return StopReason.NOT_OWNER
         if stage.outcome is StageOutcome.HELD:
             return self._held(stage.held or HeldReason.OPERATOR)
         if stage.outcome is StageOutcome.MOVED:
