@@ -254,7 +254,8 @@ class Store:
                 raise InvalidInputError(f"{operation.name} is a read and takes no idempotency key")
             return await self._observed_read(operation, params)
         self._refuse_nested()
-        return await self._finished(await self._calls.one(operation, params, deadline, key))
+        found = await self._calls.one(operation, params, deadline, key)
+        return await self._finished(found) if isinstance(found, Deferred) else found
 
     async def purge_receipts(self) -> int:
         """Remove receipts that are too old or too many; the store does so by itself once a minute."""
