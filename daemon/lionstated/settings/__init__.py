@@ -5,7 +5,8 @@ Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables 
 
 from .changes import Difference, differences, is_live
 from .load import description_of, flag_names, is_switch, load_settings
-from .model import Delivery, Maintenance, Settings, is_loopback, split_address
+from .maintenance import Maintenance
+from .model import Delivery, Settings, is_loopback, split_address
 from .text import config_text, effective_text, mask_url
 from .tokens import SCOPES, Rights, Token, read_private
 
