@@ -46,7 +46,8 @@ def pause_line(found: MigrationStatus) -> str:
     until = (
         "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
     )
-    return printable(f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
+    verb = "STOPPED" if pause.stopped else "PAUSED"
+    return printable(f"migration: {verb} by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
 
 
 def _orders_line(found: MigrationStatus) -> str:
@@ -57,6 +58,15 @@ def _orders_line(found: MigrationStatus) -> str:
         told.append(f"cutovers BY COMMAND ONLY by {hold.actor}: {hold.reason or 'no reason given'}")
     told += [f"{kind} {count}" for kind, count in sorted(found.orders.counts.items())]
     return printable("; " + "; ".join(told)) if told else ""
+
+
+def _owner_line(found: MigrationStatus) -> str:
+    """Which process migrates the store."""
+    owner = found.owner
+    if owner.owner is None:
+        return "owner: no process migrates this store now"
+    who = "this process" if owner.is_self else printable(owner.owner)
+    return f"owner: {who}, for {owner.left_seconds:.0f} s more unless it renews (epoch {owner.epoch})"
 
 
 def _ready_lines(found: MigrationStatus) -> Iterator[str]:
@@ -127,7 +137,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
-    for line in (*_ready_lines(found), *_foreign_lines(found)):
+    for line in (_owner_line(found), *_ready_lines(found), *_foreign_lines(found)):
         console.print(line, highlight=False)
     for line in _proof_lines(found):
         console.print(line, highlight=False)

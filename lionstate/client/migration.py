@@ -189,6 +189,10 @@ class RemoteMigration(RemoteOrders):
         """Stop migrating after the running chunk, until resumed."""
         await self._verb("pause", ProgressionMigrationService.pause, {"reason": reason, "expires_at": expires_at})
 
+    async def stop(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
+        """As `pause`, and give the lease of maintenance back."""
+        await self._verb("stop", ProgressionMigrationService.stop, {"reason": reason, "expires_at": expires_at})
+
     async def resume(self, *, reason: str | None = None) -> bool:
         """Lift a pause; False if there was none."""
         return bool(await self._verb("resume", ProgressionMigrationService.resume, {"reason": reason}))
@@ -206,9 +210,9 @@ class RemoteMigration(RemoteOrders):
         """What `set_maintenance_enabled` has persisted."""
         return (await self.status(limit=0)).maintenance_enabled
 
-    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
+    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
         """Read a progression from its frozen prefix and relational tail."""
-        params = {"progression_id": progression_id, "enabled": enabled}
+        params = {"progression_id": progression_id, "enabled": enabled, "expires_at": expires_at}
         await self._verb("compat-read", ProgressionMigrationService.set_compat_read, params)
 
     async def set_compat_read_everywhere(

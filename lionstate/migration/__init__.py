@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
@@ -41,6 +42,7 @@ __all__ = [
     "Order",
     "OrderKind",
     "Orders",
+    "Ownership",
     "Pause",
     "Plan",
     "Planned",

@@ -13,6 +13,7 @@ from lionstate.audit import record_event
 from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
 from lionstate.migration.budget import VERIFY_SECONDS
+from lionstate.migration.orders import OrderKind, keep_order, take_back
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import lock_many, update_state
@@ -53,12 +54,17 @@ _ROW = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``."""
+    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``.
+
+    Attributes:
+        stopped: The lease of maintenance was given back as well.
+    """
 
     actor: str
     reason: str | None
     since: float
     expires_at: float | None
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,10 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
     row = get_row(conn, PAUSE_KEY)
     if row is None:
         return None
-    _, actor, reason, since, expires_at = row
+    value, actor, reason, since, expires_at = row
     if expires_at is not None and expires_at <= now:
         return None
-    return Pause(actor, reason, since, expires_at)
+    return Pause(actor, reason, since, expires_at, bool(json.loads(value).get("stopped")))
 
 
 def get_maintenance_enabled(conn: Connection, /) -> bool | None:
@@ -143,12 +149,25 @@ def clear_value(conn: Connection, /, key: str, *, action: str, actor: str, reaso
     return found
 
 
-def pause(conn: Connection, /, *, actor: str, reason: str | None, now: float, expires_at: float | None = None) -> None:
+def pause(
+    conn: Connection,
+    /,
+    *,
+    actor: str,
+    reason: str | None,
+    now: float,
+    expires_at: float | None = None,
+    stopped: bool = False,
+) -> None:
     """Stop migration after the running chunk; replaces the pause that is there.
+
+    Args:
+        stopped: Whoever has the lease of maintenance gives it back.
 
     Contract: design decision 26.
     """
-    set_value(conn, PAUSE_KEY, {"enabled": True}, actor=actor, reason=reason, now=now, expires_at=expires_at)
+    value = {"enabled": True, "stopped": True} if stopped else {"enabled": True}
+    set_value(conn, PAUSE_KEY, value, actor=actor, reason=reason, now=now, expires_at=expires_at)
 
 
 def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -> bool:
@@ -156,8 +175,14 @@ def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -
     return clear_value(conn, PAUSE_KEY, action="resume", actor=actor, reason=reason, now=now)
 
 
-def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float) -> bool:
+def set_compat_read(
+    conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float, expires_at: float | None = None
+) -> bool:
     """Switch the compatibility read of one progression; return whether that changed anything.
+
+    Args:
+        expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
+
 
     Raises:
         NotFoundError: There is no such progression.
@@ -171,18 +196,28 @@ def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, 
     state = locked.state
     if state is None or state.authority is not Authority.ITEMS:
         raise PhaseConflictError("compat read applies after cutover only: before it the JSON is what is read")
-    if state.compat_read == enabled:
+    ended = take_back(conn, progression_id, OrderKind.COMPAT_READ)
+    if state.compat_read == enabled and not ended and expires_at is None:
         return False
     if state.phase is Phase.BLOCKED:
         raise PhaseConflictError(
             f"compat read is fixed while the progression is blocked ({state.blocked_reason}); unblock it first"
         )
     update_state(conn, progression_id, {"compat_read": int(enabled), "updated_at": now})
+    if enabled and expires_at is not None:
+        keep_order(
+            conn, progression_id, OrderKind.COMPAT_READ, actor=actor, reason=None, now=now, expires_at=expires_at
+        )
     record_event(
         conn,
         "progression_migrate.compat_read",
         target_id=progression_id,
-        details={"enabled": enabled, "frozen_count": state.frozen_count, "next_ordinal": state.next_ordinal},
+        details={
+            "enabled": enabled,
+            "expires_at": expires_at,
+            "frozen_count": state.frozen_count,
+            "next_ordinal": state.next_ordinal,
+        },
         actor=actor,
         now=now,
     )

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
 from lionstate.migration.scrub_pass import ProofStatus
@@ -47,6 +48,8 @@ class StageOutcome(StrEnum):
     # The cutover would hold the lock for longer than its budget.
     MISSED = "missed"
     PAUSED = "paused"
+    # Another process has taken the lease of maintenance over.
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class StopReason(StrEnum):
     CAP_BYTES = "cap_bytes"
     CAP_SECONDS = "cap_seconds"
     PAUSED = "paused"
+    # Another process migrates this store.
+    NOT_OWNER = "not_owner"
     HELD = "held"
     BLOCKED = "blocked"
     BUSY = "busy"
@@ -113,6 +118,7 @@ class MigrationStep:
         cutover_lock_seconds: The longest hold of a cutover.
         chunk_lock_seconds: The longest hold of a chunk, COMMIT aside.
         growth_bytes: What the copied rows made the store grow by.
+        sizing_seconds: Of noting sizes of values, which moves nothing.
     """
 
     stop_reason: StopReason
@@ -134,6 +140,7 @@ class MigrationStep:
     cutover_lock_seconds: float
     chunk_lock_seconds: float = 0.0
     growth_bytes: int = 0
+    sizing_seconds: float = 0.0
 
     @property
     def did_work(self) -> bool:
@@ -162,6 +169,7 @@ class StepTally:
     cutover_lock_seconds: float = 0.0
     chunk_lock_seconds: float = 0.0
     growth_bytes: int = 0
+    sizing_seconds: float = 0.0
 
     def add_chunk(self, stage: Stage, seconds: float) -> None:
         """Count a chunk that was copied in so many seconds, waiting in the queue included."""
@@ -270,6 +278,7 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        owner: Which process migrates the store.
         orders: What the operator ordered: cutovers by command only, and for single progressions.
         ready: Progressions that are proved and wait for a command.
         progress: How far it is, and how long it will take.
@@ -295,6 +304,7 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    owner: Ownership
     orders: Orders
     ready: Ready
     progress: Progress

@@ -21,9 +21,10 @@ from lionstate.errors import (
 )
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
-from lionstate.migration.control import Controls, Pause
+from lionstate.migration.control import Controls
 from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
+from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
@@ -40,17 +41,18 @@ from lionstate.migration.scrub import Scrubber
 from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
+from lionstate.migration.switches import SwitchVerbs
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
 
 __all__ = ["ProgressionMigrationService"]
 
-_Walk: TypeAlias = "Callable[[Worker, Run], Awaitable[StopReason]]"
+_Walk: TypeAlias = Callable[[Worker, Run], Awaitable[StopReason]]
 
 _SIZES_SHARE = 0.25
 
 
-class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs, SwitchVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -61,7 +63,13 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     """
 
     def __init__(
-        self, store: MigrationStore, *, actor: str = DEFAULT_ACTOR, accept_foreign_writers: bool = False
+        self,
+        store: MigrationStore,
+        *,
+        actor: str = DEFAULT_ACTOR,
+        accept_foreign_writers: bool = False,
+        owner: str | None = None,
+        sole_owner: bool = False,
     ) -> None:
         """Make a service on an open store.
 
@@ -69,11 +77,14 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             actor: Named in the audit rows.
             accept_foreign_writers: Cut over although another program seems to write this store; its appends are
                 refused by the fence from then on.
+            owner: The name under which it takes the lease of maintenance; None is this process's.
+            sole_owner: It holds the operating system's lock on a SQLite store, so nobody else's lease counts.
         """
         self._store = store
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
+        self._lease = Lease(store, owner or process_name(), sole=sole_owner)
         self._scrubber = Scrubber(store, self._memory, actor=actor)
         self.shadow = ShadowReads(store, self._memory)
         self._sizes_after: str | None = ""
@@ -128,9 +139,18 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         accept = accept or self._accept or controls.accept_foreign_writers
         controls = replace(controls, accept_foreign_writers=accept)
         run = Run(self._store, controls, actor=self._actor, scan=self._scan_sizes)
-        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, permit=permit, waits=run.waits)
+        worker = Worker(
+            self._store,
+            self._memory,
+            caps,
+            controls,
+            actor=self._actor,
+            permit=permit,
+            renew=self._lease.renew,
+            waits=run.waits,
+        )
         try:
-            reason = StopReason.PAUSED if controls.pause is not None else await walk(worker, run)
+            reason = StopReason.PAUSED if controls.pause is not None else await self._owning(worker, run, walk)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
@@ -138,10 +158,40 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         await self._keep_speed(worker, step)
         return step
 
+    async def _owning(self, worker: Worker, run: Run, walk: _Walk) -> StopReason:
+        """Walk with the lease, unless another process has it."""
+        owned = await self._lease.take()
+        if not owned.is_self:
+            return StopReason.NOT_OWNER
+        worker.own(self._lease.name, owned.epoch)
+        try:
+            reason = await walk(worker, run)
+        finally:
+            if not self._lease.kept:
+                await self._lease.give_back()
+        if reason is StopReason.NOT_OWNER:
+            self._lease.forget()
+        return reason
+
+    async def own(self, seconds: float = LEASE_SECONDS) -> Ownership:
+        """Take the lease of maintenance and keep it between steps, or see who has it; to be called again and again.
+
+        Args:
+            seconds: How long others wait when this process dies.
+
+        Cost: one read, and a write when a third of that has gone by.
+        Contract: design decision 27.
+        """
+        return await self._lease.own(seconds)
+
+    async def disown(self) -> None:
+        """Give the lease back, so that another process may take over at once. Contract: design decision 27."""
+        await self._lease.give_back()
+
     async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
         """Note what the step measured; written now and then, and never by one that was told to stop."""
         self._memory.speed.note(step, log_bytes(self._store.url))
-        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY):
+        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY, StopReason.NOT_OWNER):
             return
         script = self._memory.speed.due(self._actor, time.time())
         if script is not None:
@@ -207,13 +257,15 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
 
     async def _fill_sizes(self, worker: Worker, seconds: float) -> None:
         """Measure pages of progressions that have no size yet, for at most ``seconds`` but at least one page."""
+        began = worker.seconds
         while self._sizes_after is not None:
             page = await self._store.read(bound(candidates.measure_missing, after=self._sizes_after))
             if page:
                 await worker.housekeep("sizes", bound(candidates.write_sizes, page, now=time.time()))
             self._sizes_after = page[-1][0] if len(page) == candidates.SIZES_PAGE else None
             if worker.seconds >= seconds:
-                return
+                break
+        worker.tally.sizing_seconds += worker.seconds - began
 
     async def _scan_sizes(self, worker: Worker) -> None:
         self._sizes_after = ""
@@ -245,7 +297,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         """
         seen = dict(self._store.parsed.append_counts)
         found: MigrationStatus = await self._store.read(
-            bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
+            bound(read_status, limit=checked_limit(limit, 0), seen=seen, process=self._lease.name, now=time.time())
         )
         return replace(found, proof=self._scrubber.with_own(found.proof))
 
@@ -270,47 +322,25 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         )
         return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())
 
-    async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
-        """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
-
-        Args:
-            expires_at: Epoch seconds; None is until `resume`.
-
-        Contract: design decision 26.
-        """
-        script = bound(control.pause, actor=self._actor, reason=reason, now=time.time(), expires_at=expires_at)
-        await self._store.maintain("progression_migrate.pause", script)
-
-    async def resume(self, *, reason: str | None = None) -> bool:
-        """Lift the pause; return whether there was one. Contract: design decision 26."""
-        script = bound(control.resume, actor=self._actor, reason=reason, now=time.time())
-        found: bool = await self._store.maintain("progression_migrate.resume", script)
-        return found
-
-    async def paused(self) -> Pause | None:
-        """The pause in force; None when migration may run."""
-        found: Pause | None = await self._store.read(bound(control.get_pause, time.time()))
-        return found
-
-    async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
-        """Say whether a daemon's timer steps this store, whatever its settings say; persisted (design §8)."""
-        await self._set(control.MAINTENANCE_ENABLED_KEY, {"enabled": enabled}, reason)
-
-    async def maintenance_enabled(self) -> bool | None:
-        """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
-        found: bool | None = await self._store.read(control.get_maintenance_enabled)
-        return found
-
-    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
+    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
         """Switch the compatibility read of one progression that has been cut over.
 
+        Args:
+            expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
         Raises:
             NotFoundError: There is no such progression.
             PhaseConflictError: It has not been cut over, or the switch is fixed by a block.
 
         Contract: ADR-0117 D4; design decisions 2, 3.
         """
-        script = bound(control.set_compat_read, progression_id, enabled, actor=self._actor, now=time.time())
+        script = bound(
+            control.set_compat_read,
+            progression_id,
+            enabled,
+            actor=self._actor,
+            now=time.time(),
+            expires_at=expires_at,
+        )
         await self._store.maintain("progression_migrate.compat_read", script, progressions=[progression_id])
 
     async def set_compat_read_everywhere(

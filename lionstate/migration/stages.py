@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class Stages:
         *,
         actor: str,
         permit: Permit,
+        renew: Callable[[], Awaitable[None]],
         waits: Callable[[str], Awaitable[HeldReason | None]],
     ) -> None:
         """Prepare; ``waits`` tells why no cutover may happen now."""
@@ -58,12 +60,17 @@ class Stages:
         self._controls = controls
         self._actor = actor
         self._permit = permit
+        self._renew = renew
         self._waits = waits
         self._began = time.monotonic()
         self._stages = 0
         self.tally = StepTally()
         self.unfinished = False
         self.last: StopReason | None = None
+
+    def own(self, owner: str, epoch: int) -> None:
+        """Let every stage look whether the lease is still this one."""
+        self._permit = replace(self._permit, owner=owner, epoch=epoch)
 
     @property
     def seconds(self) -> float:
@@ -78,6 +85,7 @@ class Stages:
     async def stage(self, name: str, progression_id: str, script: Callable[[Connection], Any]) -> Any:
         """Run one short transaction as a maintenance ticket."""
         self._stages += 1
+        await self._renew()
         return await self._store.maintain(
             f"progression_migrate.{name}", script, progressions=[progression_id] if progression_id else ()
         )
@@ -95,6 +103,8 @@ class Stages:
         """The outcomes that every stage shares; None for the others."""
         if stage.outcome is StageOutcome.PAUSED:
             return StopReason.PAUSED
+        if stage.outcome is StageOutcome.LOST:
+            return StopReason.NOT_OWNER
         if stage.outcome is StageOutcome.HELD:
             return self._held(stage.held or HeldReason.OPERATOR)
         if stage.outcome is StageOutcome.MOVED:

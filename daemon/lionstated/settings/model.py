@@ -138,6 +138,9 @@ class Maintenance(_Section):
 
     enabled: bool = Field(default=False, description="Run it; pause and resume apply on top.")
     interval_seconds: float = Field(default=1.0, gt=0, description="Time between two ticks.")
+    lease_seconds: float = Field(
+        default=15.0, ge=1, le=3600, description="After this another process takes over from one that died."
+    )
     chunks_per_tick: int = Field(default=20, ge=1, description="Chunks of one tick.")
     max_items: int = Field(default=500, ge=1, le=500, description="Elements of one chunk.")
     accept_foreign_writers: bool = Field(
