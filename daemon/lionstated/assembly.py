@@ -87,6 +87,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     service = ProgressionMigrationService(
         store,
         accept_foreign_writers=settings.maintenance.accept_foreign_writers,
+        defaults=settings.maintenance.knobs,
         sole_owner=url.path is not None,
     )
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
@@ -169,10 +170,12 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
+        "knobs": service.knobs,
     }
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
         "resume": service.resume,
+        "set-knob": service.set_knob,
         "stop": service.stop,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import anyio
 
 from lionstate.errors import StateError
-from lionstate.migration import MigrationStep, ProgressionMigrationService, ScrubSlice
+from lionstate.migration import MigrationStep, ProgressionMigrationService, ScrubSlice, ThrottleStatus
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
@@ -41,6 +41,8 @@ class MaintenanceTimer:
         self._settings = settings
         self._metrics = metrics
         self._gauges_due = 0.0
+        self._throttled_by: list[str] = []
+        self._starved = False
         self._owner: str | None = None
         self._ticking = anyio.Lock()
         self._ended = False
@@ -51,6 +53,7 @@ class MaintenanceTimer:
     def reload(self, settings: Maintenance) -> None:
         """Take new settings; they hold from the next tick on."""
         self._settings = settings
+        self._service.defaults = settings.knobs
         self._service.shadow.ratio = settings.shadow_read_ratio
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
@@ -190,6 +193,16 @@ class MaintenanceTimer:
             cutover_lock_seconds=round(step.cutover_lock_seconds, 6),
         )
 
+    def _tell_throttle(self, throttle: ThrottleStatus) -> None:
+        """Log what changed: the signals that migration waits for, and whether it starves."""
+        signals = sorted(one.signal for one in throttle.tripped)
+        if signals != self._throttled_by:
+            self._log.info("migration_throttled" if signals else "migration_goes_on", signals=signals)
+            self._throttled_by = signals
+        if throttle.starved and not self._starved:
+            self._log.warning("migration_starved", signals=signals, waited_seconds=throttle.waited_seconds)
+        self._starved = throttle.starved
+
     async def _refresh_gauges(self) -> None:
         status = await self._service.status(limit=0)
         self._metrics.migration_status(status)
@@ -197,7 +210,10 @@ class MaintenanceTimer:
         enabled = self._is_enabled(status.maintenance_enabled)
         reasons = [] if enabled else ["disabled"]
         if status.pause is not None:
-            reasons.append("stopped" if status.pause.stopped else "operator")
+            reasons.append("stopped" if status.pause.stopped else status.pause.code)
+        if status.throttle.throttled:
+            reasons.append("pressure")
+        self._tell_throttle(status.throttle)
         if enabled and status.owner.owner is not None and not status.owner.is_self:
             reasons.append("owner")
         self._metrics.set_paused(reasons)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import operator, ordering, proof, render, tables
+from lionstate.cli import knobs, operator, ordering, proof, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, run_on_migration
 from lionstate.errors import InvalidInputError
 
@@ -66,8 +66,8 @@ def step(
 ) -> None:
     """Do a bounded piece of migration: admit, copy, prove, cut over.
 
-    Exits with 5 when the store is paused or stays locked. With --until-done or --progression also with 7 when
-    something is held back, and with 8 when something is blocked.
+    Exits with 5 when the store is paused, stays locked, or is under load (--until-done waits for that to end). With
+    --until-done or --progression also with 7 when something is held back, and with 8 when something is blocked.
     """
     caps = {"max_items": max_items, "max_bytes": max_bytes, "max_seconds": max_seconds}
 
@@ -96,7 +96,7 @@ async def _until_done(
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
     from lionstate.migration import StopReason
 
-    if reason in (StopReason.BUSY, StopReason.PAUSED, StopReason.NOT_OWNER):
+    if reason in (StopReason.BUSY, StopReason.PAUSED, StopReason.THROTTLED, StopReason.NOT_OWNER):
         return _BUSY
     if progression is None and everything is None:
         return 0
@@ -203,3 +203,4 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
 proof.mount(app)
 operator.mount(app)
 ordering.mount(app)
+app.add_typer(knobs.app, name="knobs")

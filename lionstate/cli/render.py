@@ -50,6 +50,16 @@ def pause_line(found: MigrationStatus) -> str:
     return printable(f"migration: {verb} by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
 
 
+def _throttle_lines(found: MigrationStatus) -> Iterator[str]:
+    """Each signal that migration waits for, with value, limit and age, and whether the lane starves."""
+    for one in found.throttle.tripped:
+        value = "unknown" if one.value is None else f"{one.value:,.6g}"
+        age = f"for {one.age_seconds or 0.0:.0f} s"
+        yield f"throttled: {one.signal} {value}, limit {one.limit:,.6g}, {age} ({one.reason})"
+    if found.throttle.starved:
+        yield f"STARVED: throttled without progress for {found.throttle.waited_seconds or 0.0:.0f} s"
+
+
 def _orders_line(found: MigrationStatus) -> str:
     """What an operator ordered beside a pause; empty without orders."""
     told = []
@@ -125,6 +135,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         return
     console = _console(soft_wrap=True)
     console.print(pause_line(found) + _orders_line(found), highlight=False, markup=False)
+    for line in _throttle_lines(found):
+        console.print(line, highlight=False)
     if found.maintenance_enabled is not None:
         console.print(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
     table = _table("phase", "progressions", box=None)
@@ -208,7 +220,13 @@ def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[Migrat
         task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))
 
         def advance(now: MigrationStatus) -> None:
-            bar.update(task, total=_migratable(now), completed=min(now.phases.get("items", 0), _migratable(now)))
+            waits = ", ".join(one.signal for one in now.throttle.tripped)
+            bar.update(
+                task,
+                description=f"progressions (throttled: {waits})" if waits else "progressions",
+                total=_migratable(now),
+                completed=min(now.phases.get("items", 0), _migratable(now)),
+            )
 
         yield advance
 

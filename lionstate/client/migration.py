@@ -16,6 +16,7 @@ from lionstate.migration import (
     BlockedProgression,
     Explanation,
     Foreign,
+    KnobSetting,
     MigrationStatus,
     MigrationStep,
     Pause,
@@ -30,7 +31,7 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain"})
+_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain", "knobs"})
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 
@@ -200,6 +201,19 @@ class RemoteMigration(RemoteOrders):
     async def paused(self) -> Pause | None:
         """The pause in force."""
         return (await self.status(limit=0)).pause
+
+    async def knobs(self) -> tuple[KnobSetting, ...]:
+        """Every knob: its value, its default, its bounds, and who set it."""
+        found: tuple[KnobSetting, ...] = await self._verb("knobs", ProgressionMigrationService.knobs, {})
+        return found
+
+    async def set_knob(
+        self, name: str, value: float | None = None, *, reason: str | None = None, expires_at: float | None = None
+    ) -> KnobSetting:
+        """Set one knob, or let its default come back; see ``ProgressionMigrationService.set_knob``."""
+        params = {"name": name, "value": value, "reason": reason, "expires_at": expires_at}
+        found: KnobSetting = await self._verb("set-knob", ProgressionMigrationService.set_knob, params)
+        return found
 
     async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
         """Say whether the daemon's timer steps, whatever its settings say."""

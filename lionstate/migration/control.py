@@ -10,9 +10,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, delete, select
 
 from lionstate.audit import record_event
+from lionstate.codes import PauseCode
 from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
-from lionstate.migration.budget import VERIFY_SECONDS
+from lionstate.migration.knob_values import read_knobs
+from lionstate.migration.knobs import Knobs, with_values
 from lionstate.migration.orders import OrderKind, keep_order, take_back
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
@@ -21,10 +23,10 @@ from lionstate.schema.own import migration_control as table
 
 __all__ = [
     "ACCEPT_FOREIGN_KEY",
+    "AUTOMATIC_ACTOR",
     "FENCE_INSTALLED_KEY",
     "MAINTENANCE_ENABLED_KEY",
     "PAUSE_KEY",
-    "VERIFY_SECONDS_KEY",
     "Controls",
     "Pause",
     "clear_value",
@@ -39,11 +41,12 @@ __all__ = [
     "set_value",
 ]
 
+# Who pauses when no person does.
+AUTOMATIC_ACTOR: Final = "lionstated"
 PAUSE_KEY: Final = "pause"
 ACCEPT_FOREIGN_KEY: Final = "accept_foreign_writers"
 FENCE_INSTALLED_KEY: Final = "fence.installed"
 MAINTENANCE_ENABLED_KEY: Final = "maintenance.enabled"
-VERIFY_SECONDS_KEY: Final = "verify.budget_seconds"
 
 _ROW = Statement(
     select(table.c.value, table.c.actor, table.c.reason, table.c.updated_at, table.c.expires_at).where(
@@ -65,6 +68,7 @@ class Pause:
     since: float
     expires_at: float | None
     stopped: bool = False
+    code: str = PauseCode.OPERATOR.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Controls:
 
     pause: Pause | None
     accept_foreign_writers: bool
-    verify_seconds: float
+    knobs: Knobs
 
 
 def get_row(conn: Connection, /, key: str) -> Sequence[Any] | None:
@@ -90,7 +94,10 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
     value, actor, reason, since, expires_at = row
     if expires_at is not None and expires_at <= now:
         return None
-    return Pause(actor, reason, since, expires_at, bool(json.loads(value).get("stopped")))
+    stored: Any = json.loads(value)
+    facts = stored if isinstance(stored, dict) else {}
+    code = str(facts.get("code") or PauseCode.OPERATOR.value)
+    return Pause(actor, reason, since, expires_at, bool(facts.get("stopped")), code)
 
 
 def get_maintenance_enabled(conn: Connection, /) -> bool | None:
@@ -98,16 +105,14 @@ def get_maintenance_enabled(conn: Connection, /) -> bool | None:
     return switch_is_on(conn, MAINTENANCE_ENABLED_KEY) if _ROW.rows(conn, {"key": MAINTENANCE_ENABLED_KEY}) else None
 
 
-def load(conn: Connection, /, now: float) -> Controls:
-    """Read every control that a step obeys. Cost: three primary-key seeks."""
-    rows = _ROW.rows(conn, {"key": VERIFY_SECONDS_KEY})
-    stored: Any = json.loads(rows[0][0]) if rows else None
-    is_number = isinstance(stored, (int, float)) and not isinstance(stored, bool) and stored > 0
-    return Controls(
-        get_pause(conn, now),
-        switch_is_on(conn, ACCEPT_FOREIGN_KEY),
-        float(stored) if is_number else VERIFY_SECONDS,
-    )
+def load(conn: Connection, /, now: float, defaults: Knobs) -> Controls:
+    """Read every control that a step obeys. Cost: three seeks and the rows of the knobs that are set.
+
+    Args:
+        defaults: Of the knobs that nobody has set.
+    """
+    values = {name: stored.value for name, stored in read_knobs(conn, now).items()}
+    return Controls(get_pause(conn, now), switch_is_on(conn, ACCEPT_FOREIGN_KEY), with_values(defaults, values))
 
 
 def set_value(
@@ -158,6 +163,7 @@ def pause(
     now: float,
     expires_at: float | None = None,
     stopped: bool = False,
+    code: PauseCode = PauseCode.OPERATOR,
 ) -> None:
     """Stop migration after the running chunk; replaces the pause that is there.
 
@@ -166,7 +172,7 @@ def pause(
 
     Contract: design decision 26.
     """
-    value = {"enabled": True, "stopped": True} if stopped else {"enabled": True}
+    value = {"enabled": True, "code": code.value} | ({"stopped": True} if stopped else {})
     set_value(conn, PAUSE_KEY, value, actor=actor, reason=reason, now=now, expires_at=expires_at)
 
 

@@ -13,6 +13,7 @@ from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
 from lionstate.migration.scrub_pass import ProofStatus
+from lionstate.migration.throttle import SignalStatus
 
 __all__ = [
     "BlockedProgression",
@@ -23,6 +24,7 @@ __all__ = [
     "StageOutcome",
     "StepTally",
     "StopReason",
+    "ThrottleStatus",
     "VerificationOutcome",
     "VerificationResult",
 ]
@@ -87,6 +89,8 @@ class StopReason(StrEnum):
     CAP_BYTES = "cap_bytes"
     CAP_SECONDS = "cap_seconds"
     PAUSED = "paused"
+    # The store is under load; see the throttle of the status. Never an error (design decision 25).
+    THROTTLED = "throttled"
     # Another process migrates this store.
     NOT_OWNER = "not_owner"
     HELD = "held"
@@ -256,6 +260,34 @@ class BlockedProgression:
 
 
 @dataclass(frozen=True, slots=True)
+class ThrottleStatus:
+    """Why migration waits for the store, in the process that is asked (design decisions 24, 25).
+
+    Attributes:
+        throttled: Whether a signal is tripped.
+        signals: Every signal that this process knows, with value, limit and, where it is tripped, age.
+        waited_seconds: How long a lane that wants to work has been throttled without progress; None if it has not.
+        starved: That is longer than ``starved_after_seconds``.
+        throttled_seconds: How long each signal has been tripped so far, since this process began.
+        chunk_items: Elements of the next chunk that copies.
+        errors: Parity errors and failed steps that count for the error budget.
+    """
+
+    throttled: bool = False
+    signals: tuple[SignalStatus, ...] = ()
+    waited_seconds: float | None = None
+    starved: bool = False
+    throttled_seconds: Mapping[str, float] = field(default_factory=dict)
+    chunk_items: int = 0
+    errors: int = 0
+
+    @property
+    def tripped(self) -> tuple[SignalStatus, ...]:
+        """The signals that migration waits for."""
+        return tuple(one for one in self.signals if one.tripped)
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationStatus:
     """The state of a migration; holds no message ids.
 
@@ -284,6 +316,7 @@ class MigrationStatus:
         progress: How far it is, and how long it will take.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
+        throttle: Why it waits for the store, as the process that is asked knows.
         proof: What was proved again since the cutovers.
     """
 
@@ -309,4 +342,5 @@ class MigrationStatus:
     ready: Ready
     progress: Progress
     maintenance_enabled: bool | None = None
+    throttle: ThrottleStatus = ThrottleStatus()
     proof: ProofStatus = field(default_factory=ProofStatus)

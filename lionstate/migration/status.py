@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, or_, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
-from lionstate.migration.control import get_maintenance_enabled, load
+from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.progress import read_progress
@@ -70,8 +70,8 @@ def read_status(
         _s.phase == Phase.DUAL.value
     )
     remaining, oldest = conn.execute(dual).one()
-    controls = load(conn, now)
-    progress, amounts = read_progress(conn, phases, paused=controls.pause is not None, now=now)
+    pause = get_pause(conn, now)
+    progress, amounts = read_progress(conn, phases, paused=pause is not None, now=now)
     sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
     written = dialect_of(conn).written_by_others(conn, _NAMED)
     return MigrationStatus(
@@ -82,8 +82,8 @@ def read_status(
         blocked=dict(blocked),
         held=dict(held),
         hottest=_hottest(conn, limit, seen),
-        pause=controls.pause,
-        accept_foreign_writers=controls.accept_foreign_writers,
+        pause=pause,
+        accept_foreign_writers=switch_is_on(conn, ACCEPT_FOREIGN_KEY),
         foreign_sessions=len(sessions),
         foreign_progressions=len(written),
         foreign_sighted_at=now if written else sighted_at(conn, now),

@@ -70,3 +70,46 @@ class SwitchVerbs:
         """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
         found: bool | None = await self._store.read(control.get_maintenance_enabled)
         return found
+
+    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
+        """Switch the compatibility read of one progression that has been cut over.
+
+        Args:
+            expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
+        Raises:
+            NotFoundError: There is no such progression.
+            PhaseConflictError: It has not been cut over, or the switch is fixed by a block.
+
+        Contract: ADR-0117 D4; design decisions 2, 3.
+        """
+        script = bound(
+            control.set_compat_read,
+            progression_id,
+            enabled,
+            actor=self._actor,
+            now=time.time(),
+            expires_at=expires_at,
+        )
+        await self._store.maintain("progression_migrate.compat_read", script, progressions=[progression_id])
+
+    async def set_compat_read_everywhere(
+        self, enabled: bool, *, reason: str | None = None, expires_at: float | None = None
+    ) -> None:
+        """Switch the global compatibility read, which counts beside each progression's own switch."""
+        script = bound(
+            control.set_compat_read_everywhere,
+            enabled,
+            actor=self._actor,
+            reason=reason,
+            now=time.time(),
+            expires_at=expires_at,
+        )
+        await self._store.maintain("progression_migrate.compat_read", script)
+
+    async def set_accept_foreign_writers(self, enabled: bool, *, reason: str | None = None) -> None:
+        """Say whether cutovers go on although another program seems to write this store; persisted."""
+        await self._set(control.ACCEPT_FOREIGN_KEY, {"enabled": enabled}, reason)
+
+    async def _set(self, key: str, value: object, reason: str | None) -> None:
+        script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())
+        await self._store.maintain("progression_migrate.knob", script)
