@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from lionstate.engine import EngineSettings, NotWritten, Observer, StoreURL, Unit, Written
 from lionstate.engine.connections import Connections
+from lionstate.engine.load import Load
 from lionstate.engine.memory import MemoryReader
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.reader import PostgresqlReader, Reader, SqliteReader
@@ -83,7 +84,7 @@ class Parts:
         """Name them; ``open`` opens them."""
         self.url = url
         self.settings = settings
-        self.observer = observer
+        self.load = Load(observer, url.path)
         self.report: OpenReport | None = None
         self.file: SqliteFile | None = None
         self.writer: SqliteWriter | PostgresqlWriter | None = None
@@ -101,7 +102,7 @@ class Parts:
         elif readonly:
             await self._read_postgresql()
         else:
-            self.writer = PostgresqlWriter(self.url, self.settings, self.observer)
+            self.writer = PostgresqlWriter(self.url, self.settings, self.load)
             self.reader = PostgresqlReader(self.url, self.settings)
         if self.writer is not None and self.reader is not None:
             await self._apply_schema(self.writer, self.reader, lionagi_compatible)
@@ -120,7 +121,7 @@ class Parts:
             prepare, outdated = (put_empty_own_tables, OWN_TABLES_APPEARED) if absent else (None, None)
             self.reader = SqliteReader(path, module, self.settings, vfs=vfs, prepare=prepare, outdated=outdated)
         if not self.settings.readonly:
-            writer = SqliteWriter(path, module, self.settings, self.observer, vfs=vfs)
+            writer = SqliteWriter(path, module, self.settings, self.load, vfs=vfs)
             self.writer = writer
             try:
                 await writer.open()
