@@ -170,6 +170,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
+        "fence/status": service.fence_status,
         "knobs": service.knobs,
     }
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -179,6 +180,8 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "stop": service.stop,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
+        "fence/install": service.install_fence,
+        "fence/remove": service.remove_fence,
         "hold": service.hold,
         "hold-all": service.hold_all,
         "release": service.release,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import knobs, operator, ordering, proof, render, tables
+from lionstate.cli import fence, knobs, operator, ordering, proof, render, tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, run_on_migration
 from lionstate.errors import InvalidInputError
 
@@ -203,4 +203,5 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
 proof.mount(app)
 operator.mount(app)
 ordering.mount(app)
+fence.mount(app)
 app.add_typer(knobs.app, name="knobs")

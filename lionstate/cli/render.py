@@ -79,6 +79,12 @@ def _owner_line(found: MigrationStatus) -> str:
     return f"owner: {who}, for {owner.left_seconds:.0f} s more unless it renews (epoch {owner.epoch})"
 
 
+def _notice(found: MigrationStatus) -> Iterator[str]:
+    """What follows from the state of the fence, before the first cutover too."""
+    if found.fence.notice is not None:
+        yield found.fence.notice
+
+
 def _ready_lines(found: MigrationStatus) -> Iterator[str]:
     if found.ready.count:
         yield (
@@ -149,7 +155,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
-    for line in (_owner_line(found), *_ready_lines(found), *_foreign_lines(found)):
+    for line in (_owner_line(found), *_notice(found), *_ready_lines(found), *_foreign_lines(found)):
         console.print(line, highlight=False)
     for line in _proof_lines(found):
         console.print(line, highlight=False)

@@ -31,7 +31,7 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain", "knobs"})
+_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain", "fence/status", "knobs"})
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
+from lionstate.migration.fence import FenceStatus
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
 from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
@@ -37,6 +38,7 @@ __all__ = [
     "Activity",
     "BlockedProgression",
     "Explanation",
+    "FenceStatus",
     "Foreign",
     "HotProgression",
     "KnobSetting",

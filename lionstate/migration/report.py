@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.fence import FenceStatus
 from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
@@ -311,6 +312,7 @@ class MigrationStatus:
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
         owner: Which process migrates the store.
+        fence: Whether programs that know only the JSON column are refused after a cutover, and what follows from that.
         orders: What the operator ordered: cutovers by command only, and for single progressions.
         ready: Progressions that are proved and wait for a command.
         progress: How far it is, and how long it will take.
@@ -338,6 +340,7 @@ class MigrationStatus:
     completion: float
     measured_at: float
     owner: Ownership
+    fence: FenceStatus
     orders: Orders
     ready: Ready
     progress: Progress

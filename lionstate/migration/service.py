@@ -23,6 +23,7 @@ from lionstate.errors import (
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls
+from lionstate.migration.fence import FenceVerbs
 from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
@@ -57,7 +58,7 @@ _SIZES_SHARE = 0.25
 _NO_SPEED = (StopReason.PAUSED, StopReason.BUSY, StopReason.THROTTLED, StopReason.NOT_OWNER)
 
 
-class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVerbs, FenceVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to

@@ -11,6 +11,7 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
+from lionstate.migration.fence import read_fence
 from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.progress import read_progress
@@ -93,6 +94,7 @@ def read_status(
         completion=completion(phases),
         measured_at=now,
         owner=read_ownership(conn, process),
+        fence=read_fence(conn),
         orders=read_orders(conn, now=now),
         ready=read_ready(conn),
         progress=progress,

@@ -202,6 +202,24 @@ def test_orders_and_cutovers_by_command(shell: Shell) -> None:
     assert shell("status").splitlines()[0] == "migration: not paused"
 
 
+def test_the_fence_and_detach(shell: Shell) -> None:
+    """Decisions 21, 32: a reason is demanded; a store is left as it was, or what keeps it is named; 2, 7, 10."""
+    shell("fence remove", code=2)
+    assert "the fence is not installed" in shell("fence status")
+    found = shell.json("fence install --reason early")
+    assert (True, 0, None) == (found["installed"], found["guarded"], found["notice"])
+    shell("step --progression q --until-done")
+    said = shell("fence remove --reason importer")
+    assert "turned off by" in said and "only the scrubber finds that" in said
+    assert "only the scrubber finds that" in shell("status")
+    assert shell.json("fence install")["installed"]
+    # `detach` takes a store only; a daemon on the file is in the way.
+    is_owned = shell.where[0] == "--daemon" and not shell.url.startswith("postgresql")
+    shell.where = ["--url", shell.url]
+    said = shell("detach", code=10 if is_owned else 7)
+    assert is_owned or "1 progressions have left their JSON: q;" in said
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_a_look_changes_nothing(
     database: str,
