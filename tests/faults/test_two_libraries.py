@@ -58,6 +58,7 @@ _MAY_OPEN = {
     "daemon/lionstated/child_process.py": "pipes to the child",
     "lionstate/engine/libraries.py": "makes a missing store file with O_EXCL, before SQLite has it; reads /proc",
     "lionstate/engine/ownership.py": "the daemon's own lock file",
+    "lionstate/engine/mounts.py": "the list of mounts in /proc",
     "daemon/lionstated/settings/load.py": "the configuration",
     "daemon/lionstated/settings/model.py": "the token",
     "daemon/lionstated/sockets.py": "the lock of a socket",
