@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, cast, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from lionstate.errors import InvalidInputError
 
@@ -90,4 +90,4 @@ def _token(parts: list[str], where: str) -> Token:
         raise InvalidInputError(f"{where}: a name is 1 to 64 letters, digits, dots, dashes and underscores")
     if not parts[-1].isprintable():
         raise InvalidInputError(f"{where}: the token holds a control character")
-    return Token(f"token:{name}", cast("Rights", parts[-2]), parts[-1].encode())
+    return Token(f"token:{name}", parts[-2], parts[-1].encode())
