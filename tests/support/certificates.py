@@ -16,7 +16,7 @@ def make_certificate(folder: Path, name: str = "tls") -> Certificate:
     """Certificate and private key (0600) for 127.0.0.1, in `folder`."""
     made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
     form = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -addext subjectAltName=IP:127.0.0.1"
-    command = ["openssl", *form.split(), "-subj", f"/CN={name}", "-keyout", made.key, "-out", made.cert]
+    command = ["openssl", *form.split(), "-subj", f"/CN={name}", "-keyout", str(made.key), "-out", str(made.cert)]
     subprocess.run(command, check=True, capture_output=True)
     made.key.chmod(0o600)
     return made
