@@ -15,7 +15,20 @@ from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from . import logs
-from .api import ApiServer, Health, Listeners, NewsLike, OperationLike, StoreLike, Verb, operations_app, service_app
+from .api import (
+    AccessLog,
+    ApiServer,
+    ConnectionLimits,
+    Health,
+    Listener,
+    Listeners,
+    NewsLike,
+    OperationLike,
+    StoreLike,
+    Verb,
+    operations_app,
+    service_app,
+)
 from .metrics import Metrics
 from .notify import Notifier, watchdog, watchdog_interval_seconds
 from .reloading import settle
@@ -100,6 +113,7 @@ class Daemon:
         self._parts: Parts | None = None
         self._servers: list[ApiServer] = []
         self._listeners = Listeners()
+        self._access = AccessLog(settings.log.access_ratio)
         self._scope: anyio.CancelScope | None = None
         self._closing: anyio.CancelScope | None = None
         self._reason = "requested"
@@ -151,6 +165,7 @@ class Daemon:
         else:
             self.settings = settle(self.settings, fresh)
             logs.set_level(self.settings.log.level)
+            self._access.ratio = self.settings.log.access_ratio
             if self._parts is not None:
                 self._parts.reload(self.settings)
             self._log.info("reloaded", tokens=tokens)
@@ -195,7 +210,7 @@ class Daemon:
 
     async def _life(self, group: TaskGroup, listeners: Listeners, task_status: TaskStatus[Daemon]) -> None:
         monitoring = operations_app(self.metrics, self.health)
-        ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
+        ops = [self._serve(item, monitoring) for item in listeners.all if item.kind == "ops"]
         ops_done = [await self._start(group, server) for server in ops]
         parts = await self._open()
         if parts is None:
@@ -203,7 +218,7 @@ class Daemon:
         self._parts = parts
         try:
             app = self._service(parts)
-            service = [item.server(app) for item in listeners.all if item.kind != "ops"]
+            service = [self._serve(item, app) for item in listeners.all if item.kind != "ops"]
             done = [await self._start(group, server) for server in service]
             self.health.state, self.health.alive = "ready", parts.alive
             self.metrics.up.set(1)
@@ -223,6 +238,13 @@ class Daemon:
             server.stop(1)
         for event in ops_done:
             await event.wait()
+
+    def _serve(self, listener: Listener, app: ASGIApp) -> ApiServer:
+        listen = self.settings.listen
+        limits = ConnectionLimits(
+            listen.max_connections, listen.header_seconds, listen.transfer_seconds, listen.idle_seconds
+        )
+        return listener.server(app, self._access, limits)
 
     def _service(self, parts: Parts) -> ASGIApp:
         return service_app(

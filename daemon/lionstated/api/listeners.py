@@ -16,7 +16,8 @@ from ..settings import Settings, Token, is_loopback, read_private, split_address
 from ..sockets import BoundSocket, bind_tcp, bind_unix, group_id_of, inherited_sockets
 from .access import Bearers, peer_policy
 from .problems import Guard, Policy
-from .server import ApiServer
+from .server import ApiServer, ConnectionLimits
+from .tracing import AccessLog, Traced
 
 __all__ = ["Listener", "Listeners", "check_listeners"]
 
@@ -41,10 +42,10 @@ class Listener:
         host, port = self.bound.sock.getsockname()[:2]
         return f"{'https' if self.tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def server(self, app: ASGIApp) -> ApiServer:
+    def server(self, app: ASGIApp, log: AccessLog, limits: ConnectionLimits) -> ApiServer:
         """A server for `app` behind this listener's rules."""
-        cert, key = self.tls or (None, None)
-        server = ApiServer(Guard(app, self.policy), self.bound, tls_cert=cert, tls_key=key)
+        guarded = Traced(Guard(app, self.policy), self.kind, log)
+        server = ApiServer(guarded, self.bound, limits, tls=self.tls)
         self._servers.append(server)
         return server
 
