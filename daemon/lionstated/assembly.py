@@ -125,6 +125,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         delivery=delivery.run,
         news=news,
         reload=reload,
+        summary=lambda: timer.summary,
     )
 
 

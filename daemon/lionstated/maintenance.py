@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 import anyio
 
-from lionstate.migration import MigrationStep, ProgressionMigrationService, ScrubSlice
+from lionstate.migration import MigrationStatus, MigrationStep, ProgressionMigrationService, ScrubSlice
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
@@ -39,6 +39,7 @@ class MaintenanceTimer:
         self._settings = settings
         self._metrics = metrics
         self._gauges_due = 0.0
+        self.summary = "serving"
         self._pace = ScrubPace()
         service.shadow.ratio = settings.shadow_read_ratio
         self._log = logs.get_logger()
@@ -169,5 +170,15 @@ class MaintenanceTimer:
         if status.pause is not None:
             reasons.append("operator")
         self._metrics.set_paused(reasons)
+        self.summary = _summary(status, reasons)
         self._metrics.owner.set(enabled)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS
+
+
+def _summary(status: MigrationStatus, reasons: Sequence[str]) -> str:
+    """One line: progressions by phase, and what migration waits for."""
+    phases = ", ".join(f"{phase} {status.phases.get(phase, 0)}" for phase in ("json", "dual", "items", "blocked"))
+    waits = [*reasons, *(f"{reason} ({count})" for reason, count in sorted(status.held.items()) if count)]
+    if not waits:
+        waits = ["nothing"]
+    return f"serving; progressions: {phases}; migration waits for: {', '.join(waits)}"

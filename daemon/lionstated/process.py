@@ -17,13 +17,14 @@ from starlette.types import ASGIApp
 from . import logs
 from .api import ApiServer, Health, Listeners, NewsLike, OperationLike, StoreLike, Verb, operations_app, service_app
 from .metrics import Metrics
-from .notify import Notifier, watchdog, watchdog_interval_seconds
+from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
 from .settings import Settings
 from .supervision import Service, supervise
 
 __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
 _EXTEND_SECONDS = 30.0
+_STATUS_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 _FORCED_SECONDS = 0.5
 # Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
@@ -54,6 +55,8 @@ class Parts:
     news: NewsLike | None = None
     # Whether the writer answers; the watchdog and /livez follow it.
     alive: Callable[[], bool] = lambda: True
+    # One line for the service manager: what is done, and what is waited for.
+    summary: Callable[[], str] = lambda: "serving"
     # Takes the settings that may change while the store is open.
     reload: Callable[[Settings], None] = lambda settings: None
 
@@ -150,7 +153,7 @@ class Daemon:
             if self._parts is not None:
                 self._parts.reload(fresh)
             self._log.info("reloaded")
-        self._notifier.ready("serving")
+        self._notifier.ready("starting" if self._parts is None else self._parts.summary())
 
     async def run(
         self,
@@ -203,14 +206,14 @@ class Daemon:
             done = [await self._start(group, server) for server in service]
             self.health.state, self.health.alive = "ready", parts.alive
             self.metrics.up.set(1)
-            self._notifier.ready("serving")
+            self._notifier.ready(parts.summary())
             self._log.info("ready", **self.addresses)
             task_status.started(self)
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
-            await self._stop.wait()
+            await self._tell_until_stopped(parts)
             group.start_soon(parts.drain, self.settings.shutdown.drain_seconds * _QUEUE_SHARE)
             await self._drain(service, done, finish, finished)
         finally:
@@ -219,6 +222,12 @@ class Daemon:
             server.stop(1)
         for event in ops_done:
             await event.wait()
+
+    async def _tell_until_stopped(self, parts: Parts) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(tell_status, self._notifier, _STATUS_SECONDS, parts.summary)
+            await self._stop.wait()
+            group.cancel_scope.cancel()
 
     def _service(self, parts: Parts) -> ASGIApp:
         return service_app(
@@ -253,7 +262,7 @@ class Daemon:
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             while not opening.done() and not stopping.done():
-                self._notifier.extend(_EXTEND_SECONDS)
+                self._notifier.starting("opening the store", _EXTEND_SECONDS)
                 await asyncio.wait(
                     {opening, stopping}, timeout=_EXTEND_SECONDS / 3, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -283,7 +292,7 @@ class Daemon:
         end = time.monotonic() + budget
         self._log.info("draining", budget_seconds=budget)
         self.health.state = "draining"
-        self._notifier.stopping()
+        self._notifier.stopping(budget + _CLOSE_SECONDS + _FORCED_SECONDS)
         finish.set()
         for server in servers:
             server.stop(budget)
