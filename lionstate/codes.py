@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["BlockedCode", "HeldReason"]
+__all__ = ["CONTENT_CODES", "BlockedCode", "HeldReason", "PauseCode", "ThrottleSignal"]
 
 
 class BlockedCode(StrEnum):
@@ -27,6 +27,20 @@ class BlockedCode(StrEnum):
     DELETING = "deleting"
 
 
+# Verdicts about what a store holds, found before anything is copied; the others say that parity did not hold.
+CONTENT_CODES = frozenset(
+    (
+        BlockedCode.MALFORMED_JSON,
+        BlockedCode.NOT_ARRAY,
+        BlockedCode.NON_STRING,
+        BlockedCode.NUL_IN_ID,
+        BlockedCode.LONE_SURROGATE,
+        BlockedCode.ID_TOO_LONG,
+        BlockedCode.NOT_TEXT,
+    )
+)
+
+
 class HeldReason(StrEnum):
     """Why automatic work waits for a progression without blocking it: a closed set."""
 
@@ -34,3 +48,24 @@ class HeldReason(StrEnum):
     VERIFY_OVER_BUDGET = "verify_over_budget"
     FENCE_MISSING = "fence_missing"
     OPERATOR = "operator"
+
+
+class PauseCode(StrEnum):
+    """What paused migration: a person, or the lane itself; a closed set."""
+
+    OPERATOR = "operator"
+    ERROR_BUDGET = "error_budget"
+
+
+class ThrottleSignal(StrEnum):
+    """What migration waits for while it is too high (free disk: too low): a closed set (design decisions 23, 24)."""
+
+    LOCK_WAIT = "lock_wait"
+    WAL_FRAMES = "wal_frames"
+    WAL_PINNED = "wal_pinned"
+    QUEUE_DEPTH = "queue_depth"
+    QUEUE_AGE = "queue_age"
+    PARITY = "parity"
+    LONG_TRANSACTION = "long_transaction"
+    WAL_RATE = "wal_rate"
+    FREE_DISK = "free_disk"

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from lionstate.engine import EngineSettings, NotWritten, Observer, StoreURL, Unit, Written
 from lionstate.engine.connections import Connections
+from lionstate.engine.load import Load
 from lionstate.engine.memory import MemoryReader
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.reader import PostgresqlReader, Reader, SqliteReader
@@ -83,7 +84,7 @@ class Parts:
         """Name them; ``open`` opens them."""
         self.url = url
         self.settings = settings
-        self.observer = observer
+        self.load = Load(observer, url.path)
         self.report: OpenReport | None = None
         self.file: SqliteFile | None = None
         self.writer: SqliteWriter | PostgresqlWriter | None = None
@@ -91,23 +92,26 @@ class Parts:
 
     async def open(self, *, lionagi_compatible: bool, normalized: bool | None, own: bool, vfs: str | None) -> None:
         """Open everything; what was opened before an error is for ``close``."""
-        readonly = self.settings.readonly
-        if readonly and normalized is not None:
+        if self.settings.readonly and normalized is not None:
             raise InvalidInputError("normalized is recorded in the store, which is opened read-only")
-        if self.url.dialect == "sqlite":
-            await self._open_sqlite(own, vfs)
-        elif own:
-            raise InvalidInputError("only a SQLite file can be owned")
-        elif readonly:
-            await self._read_postgresql()
-        else:
-            self.writer = PostgresqlWriter(self.url, self.settings, self.observer)
-            self.reader = PostgresqlReader(self.url, self.settings)
+        await self.connect(own=own, vfs=vfs)
         if self.writer is not None and self.reader is not None:
             await self._apply_schema(self.writer, self.reader, lionagi_compatible)
             await self._record_normalized(self.writer, self.reader, normalized)
         if self.file is not None:
             self.file.opened()
+
+    async def connect(self, *, own: bool, vfs: str | None = None) -> None:
+        """Open file, writer and reader, and leave the schema as it is."""
+        if self.url.dialect == "sqlite":
+            await self._open_sqlite(own, vfs)
+        elif own:
+            raise InvalidInputError("only a SQLite file can be owned")
+        elif self.settings.readonly:
+            await self._read_postgresql()
+        else:
+            self.writer = PostgresqlWriter(self.url, self.settings, self.load)
+            self.reader = PostgresqlReader(self.url, self.settings)
 
     async def _open_sqlite(self, own: bool, vfs: str | None) -> None:
         file = SqliteFile(self.url.path, self.settings)
@@ -120,7 +124,7 @@ class Parts:
             prepare, outdated = (put_empty_own_tables, OWN_TABLES_APPEARED) if absent else (None, None)
             self.reader = SqliteReader(path, module, self.settings, vfs=vfs, prepare=prepare, outdated=outdated)
         if not self.settings.readonly:
-            writer = SqliteWriter(path, module, self.settings, self.observer, vfs=vfs)
+            writer = SqliteWriter(path, module, self.settings, self.load, vfs=vfs)
             self.writer = writer
             try:
                 await writer.open()

@@ -73,6 +73,7 @@ class Store:
         self.parsed = ParsedValues(observer=observer)
         self._parts = Parts(url, settings, observer)
         self.connections = self._parts.connections
+        self.load = self._parts.load
         self._receipts = Receipts(self.dialect, receipts or ReceiptLimits())
         self._tickets = TicketMaker(self.parsed, self._receipts)
         self._calls = OperationCalls(lambda: self.queue, self._tickets, observer)
@@ -133,7 +134,7 @@ class Store:
         if isinstance(writer, SqliteWriter):
             writer.use_batch_log(BatchRow(self.dialect))
         limits = dataclasses.replace(limits, busy_wait_seconds=self.settings.busy_timeout_ms / 1000)
-        self._queue = WriteQueue(writer, limits, self.observer, self.parsed)
+        self._queue = self.load.queue = WriteQueue(writer, limits, self.observer, self.parsed)
         loop = asyncio.get_running_loop()
         purging = self._receipts.keep_purging(self.purge_receipts)
         self._timers = [loop.create_task(self._tick(writer)), loop.create_task(purging)]
@@ -169,7 +170,7 @@ class Store:
             if self._queue is not None:
                 refused = await self._queue.drain(drain_seconds)
         finally:
-            self._queue = None
+            self._queue = self.load.queue = None
             for timer in self._timers:
                 timer.cancel()
             await self._parts.close()
@@ -254,7 +255,8 @@ class Store:
                 raise InvalidInputError(f"{operation.name} is a read and takes no idempotency key")
             return await self._observed_read(operation, params)
         self._refuse_nested()
-        return await self._finished(await self._calls.one(operation, params, deadline, key))
+        found = await self._calls.one(operation, params, deadline, key)
+        return await self._finished(found) if isinstance(found, Deferred) else found
 
     async def purge_receipts(self) -> int:
         """Remove receipts that are too old or too many; the store does so by itself once a minute."""

@@ -84,7 +84,12 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     if url.path is not None and (kind := shared_file_system(url.path)) is not None:
         logs.get_logger().warning("store_on_shared_file_system", file_system=kind)
 
-    service = ProgressionMigrationService(store, accept_foreign_writers=settings.maintenance.accept_foreign_writers)
+    service = ProgressionMigrationService(
+        store,
+        accept_foreign_writers=settings.maintenance.accept_foreign_writers,
+        defaults=settings.maintenance.knobs,
+        sole_owner=url.path is not None,
+    )
     timer = MaintenanceTimer(service, settings.maintenance, metrics)
     metrics.on_dual_read.append(service.shadow.offer)
     metrics.on_doubt.append(service.ask_scrub)
@@ -96,6 +101,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         # Attempts under way are settled while the queue still takes that.
         end = time.monotonic() + seconds
         await delivery.end(seconds / 2)
+        await timer.end((end - time.monotonic()) / 2)
         await store.queue.drain(max(end - time.monotonic(), 0.0))
 
     async def close() -> None:
@@ -165,12 +171,18 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
+        "fence/status": service.fence_status,
+        "knobs": service.knobs,
     }
     changes: dict[str, Callable[..., Awaitable[Any]]] = {
         "pause": service.pause,
         "resume": service.resume,
+        "set-knob": service.set_knob,
+        "stop": service.stop,
         "maintenance-enabled": service.set_maintenance_enabled,
         "rollback": service.rollback,
+        "fence/install": service.install_fence,
+        "fence/remove": service.remove_fence,
         "hold": service.hold,
         "hold-all": service.hold_all,
         "release": service.release,

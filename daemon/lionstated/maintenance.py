@@ -5,11 +5,19 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 import anyio
 
-from lionstate.migration import MigrationStatus, MigrationStep, ProgressionMigrationService, ScrubSlice
+from lionstate.errors import StateError
+from lionstate.migration import (
+    MigrationStatus,
+    MigrationStep,
+    ProgressionMigrationService,
+    ScrubSlice,
+    ThrottleStatus,
+)
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
@@ -40,6 +48,11 @@ class MaintenanceTimer:
         self._metrics = metrics
         self._gauges_due = 0.0
         self.summary = "serving"
+        self._throttled_by: list[str] = []
+        self._starved = False
+        self._owner: str | None = None
+        self._ticking = anyio.Lock()
+        self._ended = False
         self._pace = ScrubPace()
         service.shadow.ratio = settings.shadow_read_ratio
         self._log = logs.get_logger()
@@ -47,15 +60,25 @@ class MaintenanceTimer:
     def reload(self, settings: Maintenance) -> None:
         """Take new settings; they hold from the next tick on."""
         self._settings = settings
+        self._service.defaults = settings.knobs
         self._service.shadow.ratio = settings.shadow_read_ratio
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
         """Tick until ``finish`` is set; a tick that fails is raised to be retried by the caller."""
         while not finish.is_set():
-            await self._tick()
+            async with self._ticking:
+                if not self._ended:
+                    await self._tick()
             healthy()
             with anyio.move_on_after(self._settings.interval_seconds):
                 await finish.wait()
+
+    async def end(self, seconds: float) -> None:
+        """Tick no more, and give the lease back while the queue still takes that; a step under way ends first."""
+        self._ended = True
+        with anyio.move_on_after(seconds), suppress(StateError):
+            async with self._ticking:
+                await self._service.disown()
 
     async def step(
         self,
@@ -136,7 +159,7 @@ class MaintenanceTimer:
 
     async def _tick(self) -> None:
         settings = self._settings
-        if self._is_enabled(await self._service.maintenance_enabled()):
+        if await self._owns():
             await self.step(
                 max_items=settings.max_items * settings.chunks_per_tick,
                 max_bytes=CHUNK_BYTES * settings.chunks_per_tick,
@@ -144,6 +167,22 @@ class MaintenanceTimer:
         await self._prove()
         if time.monotonic() >= self._gauges_due:
             await self._refresh_gauges()
+
+    async def _owns(self) -> bool:
+        """Whether this process is the one that migrates; a pause keeps the lease, `stop` gives it back."""
+        enabled = self._is_enabled(await self._service.maintenance_enabled())
+        pause = await self._service.paused()
+        if not enabled or (pause is not None and pause.stopped):
+            await self._service.disown()
+            return False
+        settings = self._settings
+        # A longer interval must not let it lapse between two ticks.
+        found = await self._service.own(max(settings.lease_seconds, 2 * settings.interval_seconds + _MAX_STEP_SECONDS))
+        if found.owner != self._owner:
+            self._owner = found.owner
+            self._gauges_due = 0.0
+            self._log.info("migration_owner", owner=found.owner, is_self=found.is_self, epoch=found.epoch)
+        return found.is_self
 
     def _is_enabled(self, persisted: bool | None) -> bool:
         return self._settings.enabled if persisted is None else persisted
@@ -161,6 +200,16 @@ class MaintenanceTimer:
             cutover_lock_seconds=round(step.cutover_lock_seconds, 6),
         )
 
+    def _tell_throttle(self, throttle: ThrottleStatus) -> None:
+        """Log what changed: the signals that migration waits for, and whether it starves."""
+        signals = sorted(one.signal for one in throttle.tripped)
+        if signals != self._throttled_by:
+            self._log.info("migration_throttled" if signals else "migration_goes_on", signals=signals)
+            self._throttled_by = signals
+        if throttle.starved and not self._starved:
+            self._log.warning("migration_starved", signals=signals, waited_seconds=throttle.waited_seconds)
+        self._starved = throttle.starved
+
     async def _refresh_gauges(self) -> None:
         status = await self._service.status(limit=0)
         self._metrics.migration_status(status)
@@ -168,17 +217,22 @@ class MaintenanceTimer:
         enabled = self._is_enabled(status.maintenance_enabled)
         reasons = [] if enabled else ["disabled"]
         if status.pause is not None:
-            reasons.append("operator")
+            reasons.append("stopped" if status.pause.stopped else status.pause.code)
+        if status.throttle.throttled:
+            reasons.append("pressure")
+        self._tell_throttle(status.throttle)
+        if enabled and status.owner.owner is not None and not status.owner.is_self:
+            reasons.append("owner")
         self._metrics.set_paused(reasons)
         self.summary = _summary(status, reasons)
-        self._metrics.owner.set(enabled)
+        self._metrics.owner.set(status.owner.is_self)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS
 
 
 def _summary(status: MigrationStatus, reasons: Sequence[str]) -> str:
     """One line: progressions by phase, and what migration waits for."""
     phases = ", ".join(f"{phase} {status.phases.get(phase, 0)}" for phase in ("json", "dual", "items", "blocked"))
-    waits = [*reasons, *(f"{reason} ({count})" for reason, count in sorted(status.held.items()) if count)]
-    if not waits:
-        waits = ["nothing"]
-    return f"serving; progressions: {phases}; migration waits for: {', '.join(waits)}"
+    signals = ", ".join(sorted(one.signal for one in status.throttle.tripped))
+    waits = [f"pressure ({signals})" if reason == "pressure" else reason for reason in reasons]
+    waits += [*(f"{reason} ({count})" for reason, count in sorted(status.held.items()) if count)]
+    return f"serving; progressions: {phases}; migration waits for: {', '.join(waits) or 'nothing'}"

@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import choose_encoder
 
 from lionstate import __version__
+from lionstate.codes import ThrottleSignal
 from lionstate.engine.connections import Connections
 from lionstate.errors import BlockedCode, HeldReason
-from lionstate.migration import MigrationStatus, MigrationStep, ScrubSlice, StopReason
+from lionstate.migration import MigrationStatus, MigrationStep, ScrubSlice, StopReason, ThrottleStatus
 
 __all__ = ["Metrics"]
 
@@ -28,7 +29,7 @@ _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch", "moved", "dropped")
 _SCRUB_OUTCOMES = ("match", "mismatch")
 _AUTHORITIES = ("json", "items", "none")
-_PAUSED = ("disabled", "operator", "stopped", "owner", "pressure")
+_PAUSED = ("disabled", "operator", "error_budget", "stopped", "owner", "pressure")
 _SERVICES = ("maintenance", "delivery")
 _DELIVERIES = ("delivered", "sent", "retried", "dead_letter", "moot")
 OTHER = "other"
@@ -148,6 +149,19 @@ class Metrics:
         self.held = gauge("lionstate_migration_held", "Held progressions.", reason=list(HeldReason))
         self.cutover_locks = histogram("lionstate_migration_cutover_lock_seconds", "Lock hold of a cutover.")
         self.paused = gauge("lionstate_migration_paused", "1 for each reason to wait.", reason=_PAUSED)
+        self.starved = gauge("lionstate_migration_starved", "1 while migration is throttled without any progress.")
+        self.throttle_values = gauge(
+            "lionstate_migration_throttle_value",
+            "Signal as last read; NaN if unread.",
+            signal=list(ThrottleSignal),
+        )
+        self.throttle_limits = gauge(
+            "lionstate_migration_throttle_limit", "Where the signal throttles migration.", signal=list(ThrottleSignal)
+        )
+        self.throttled_seconds = counter(
+            "lionstate_migration_throttled_seconds_total", "Time the signal was tripped.", signal=list(ThrottleSignal)
+        )
+        self._throttled: dict[str, float] = {}
         self.owner = gauge("lionstate_migration_owner", "1 if this process migrates the store.")
         self.blocked_appends = counter(
             "lionstate_blocked_appends_total", "Appends to blocked progressions.", authority=_AUTHORITIES
@@ -222,8 +236,18 @@ class Metrics:
         held[HeldReason.OPERATOR] = held.get(HeldReason.OPERATOR, 0) + status.ready.waiting
         for reason in HeldReason:
             self.held.labels(reason).set(held.get(reason, 0))
+        self._throttle(status.throttle)
         self.scrub_coverage.set(status.proof.coverage)
         self.scrub_last_pass.set(status.proof.last_pass_at or 0.0)
+
+    def _throttle(self, throttle: ThrottleStatus) -> None:
+        self.starved.set(throttle.starved)
+        for one in throttle.signals:
+            self.throttle_values.labels(one.signal).set(float("nan") if one.value is None else one.value)
+            self.throttle_limits.labels(one.signal).set(one.limit)
+        for signal, seconds in throttle.throttled_seconds.items():
+            self.throttled_seconds.labels(signal).inc(max(0.0, seconds - self._throttled.get(signal, 0.0)))
+        self._throttled = dict(throttle.throttled_seconds)
 
     def scrub_slice(self, found: ScrubSlice) -> None:
         """Count what one slice of the scrubber compared."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lionstate.cli import operator, ordering, proof, render, tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Url, Where, run_on_migration
+from lionstate.cli import fence, knobs, operator, ordering, proof, render, tables
+from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, run_on_migration
 from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def step(
 ) -> None:
     """Do a bounded piece of migration: admit, copy, prove, cut over.
 
-    Exits with 5 when the store is paused or stays locked. With --until-done or --progression also with 7 when
-    something is held back, and with 8 when something is blocked.
+    Exits with 5 when the store is paused, stays locked, or is under load (--until-done waits for that to end). With
+    --until-done or --progression also with 7 when something is held back, and with 8 when something is blocked.
     """
     caps = {"max_items": max_items, "max_bytes": max_bytes, "max_seconds": max_seconds}
 
@@ -96,7 +96,7 @@ async def _until_done(
 def _exit_code(reason: StopReason, progression: str | None, everything: MigrationStatus | None) -> int:
     from lionstate.migration import StopReason
 
-    if reason in (StopReason.BUSY, StopReason.PAUSED):
+    if reason in (StopReason.BUSY, StopReason.PAUSED, StopReason.THROTTLED, StopReason.NOT_OWNER):
         return _BUSY
     if progression is None and everything is None:
         return 0
@@ -115,6 +115,7 @@ def compat_read(
     daemon: Daemon = None,
     token: Token = None,
     reason: Reason = None,
+    until: Until = None,
     as_json: Json = False,
 ) -> None:
     """Switch reads of cut-over progressions to the frozen prefix and the tail, or back."""
@@ -122,12 +123,15 @@ def compat_read(
         raise InvalidInputError("say --enable or --disable")
     if (progression_id is None) != everywhere:
         raise InvalidInputError("name one progression, or say --all")
+    if disable and until is not None:
+        raise InvalidInputError("--until goes with --enable")
+    end = moment(until)
 
     async def work(service: Any) -> None:
         if progression_id is None:
-            await service.set_compat_read_everywhere(enable, reason=reason)
+            await service.set_compat_read_everywhere(enable, reason=reason, expires_at=end)
         else:
-            await service.set_compat_read(progression_id, enable)
+            await service.set_compat_read(progression_id, enable, expires_at=end)
 
     run_on_migration((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
@@ -136,11 +140,32 @@ def compat_read(
 
 @app.command()
 def pause(
-    url: Url = None, daemon: Daemon = None, token: Token = None, reason: Reason = None, as_json: Json = False
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    reason: Reason = None,
+    until: Until = None,
+    as_json: Json = False,
 ) -> None:
-    """Stop migrating after the running chunk, until resumed; survives restarts."""
-    run_on_migration((url, daemon, token), lambda service: service.pause(reason=reason))
-    tables.done("migration is paused", {"paused": True}, as_json=as_json)
+    """Stop migrating after the running chunk, until resumed; survives restarts. The owner stays the owner."""
+    end = moment(until)
+    run_on_migration((url, daemon, token), lambda service: service.pause(reason=reason, expires_at=end))
+    tables.done("migration is paused", {"paused": True, "expires_at": end}, as_json=as_json)
+
+
+@app.command()
+def stop(
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    reason: Reason = None,
+    until: Until = None,
+    as_json: Json = False,
+) -> None:
+    """As `pause`, and give the lease back: another process may be the owner after `resume`."""
+    end = moment(until)
+    run_on_migration((url, daemon, token), lambda service: service.stop(reason=reason, expires_at=end))
+    tables.done("migration is stopped", {"stopped": True, "expires_at": end}, as_json=as_json)
 
 
 @app.command()
@@ -178,3 +203,5 @@ def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool)
 proof.mount(app)
 operator.mount(app)
 ordering.mount(app)
+fence.mount(app)
+app.add_typer(knobs.app, name="knobs")

@@ -129,6 +129,7 @@ def _exit_code(steps: list[MigrationStep]) -> int:
     codes = {
         StopReason.BUSY: _BUSY,
         StopReason.PAUSED: _BUSY,
+        StopReason.NOT_OWNER: _BUSY,
         StopReason.HELD: _NOT_APPLICABLE,
         StopReason.BLOCKED: _BLOCKED,
     }

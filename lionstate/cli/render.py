@@ -46,7 +46,18 @@ def pause_line(found: MigrationStatus) -> str:
     until = (
         "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
     )
-    return printable(f"migration: PAUSED by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
+    verb = "STOPPED" if pause.stopped else "PAUSED"
+    return printable(f"migration: {verb} by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
+
+
+def _throttle_lines(found: MigrationStatus) -> Iterator[str]:
+    """Each signal that migration waits for, with value, limit and age, and whether the lane starves."""
+    for one in found.throttle.tripped:
+        value = "unknown" if one.value is None else f"{one.value:,.6g}"
+        age = f"for {one.age_seconds or 0.0:.0f} s"
+        yield f"throttled: {one.signal} {value}, limit {one.limit:,.6g}, {age} ({one.reason})"
+    if found.throttle.starved:
+        yield f"STARVED: throttled without progress for {found.throttle.waited_seconds or 0.0:.0f} s"
 
 
 def _orders_line(found: MigrationStatus) -> str:
@@ -57,6 +68,21 @@ def _orders_line(found: MigrationStatus) -> str:
         told.append(f"cutovers BY COMMAND ONLY by {hold.actor}: {hold.reason or 'no reason given'}")
     told += [f"{kind} {count}" for kind, count in sorted(found.orders.counts.items())]
     return printable("; " + "; ".join(told)) if told else ""
+
+
+def _owner_line(found: MigrationStatus) -> str:
+    """Which process migrates the store."""
+    owner = found.owner
+    if owner.owner is None:
+        return "owner: no process migrates this store now"
+    who = "this process" if owner.is_self else printable(owner.owner)
+    return f"owner: {who}, for {owner.left_seconds:.0f} s more unless it renews (epoch {owner.epoch})"
+
+
+def _notice(found: MigrationStatus) -> Iterator[str]:
+    """What follows from the state of the fence, before the first cutover too."""
+    if found.fence.notice is not None:
+        yield found.fence.notice
 
 
 def _ready_lines(found: MigrationStatus) -> Iterator[str]:
@@ -115,6 +141,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         return
     console = _console(soft_wrap=True)
     console.print(pause_line(found) + _orders_line(found), highlight=False, markup=False)
+    for line in _throttle_lines(found):
+        console.print(line, highlight=False)
     if found.maintenance_enabled is not None:
         console.print(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
     table = _table("phase", "progressions", box=None)
@@ -127,7 +155,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
             console.print(f"{name}: {reason} {count}", highlight=False)
-    for line in (*_ready_lines(found), *_foreign_lines(found)):
+    for line in (_owner_line(found), *_notice(found), *_ready_lines(found), *_foreign_lines(found)):
         console.print(line, highlight=False)
     for line in _proof_lines(found):
         console.print(line, highlight=False)
@@ -198,7 +226,13 @@ def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[Migrat
         task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))
 
         def advance(now: MigrationStatus) -> None:
-            bar.update(task, total=_migratable(now), completed=min(now.phases.get("items", 0), _migratable(now)))
+            waits = ", ".join(one.signal for one in now.throttle.tripped)
+            bar.update(
+                task,
+                description=f"progressions (throttled: {waits})" if waits else "progressions",
+                total=_migratable(now),
+                completed=min(now.phases.get("items", 0), _migratable(now)),
+            )
 
         yield advance
 

@@ -16,6 +16,7 @@ from lionstate.migration import (
     BlockedProgression,
     Explanation,
     Foreign,
+    KnobSetting,
     MigrationStatus,
     MigrationStep,
     Pause,
@@ -30,7 +31,7 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain"})
+_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain", "fence/status", "knobs"})
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 
@@ -189,6 +190,10 @@ class RemoteMigration(RemoteOrders):
         """Stop migrating after the running chunk, until resumed."""
         await self._verb("pause", ProgressionMigrationService.pause, {"reason": reason, "expires_at": expires_at})
 
+    async def stop(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
+        """As `pause`, and give the lease of maintenance back."""
+        await self._verb("stop", ProgressionMigrationService.stop, {"reason": reason, "expires_at": expires_at})
+
     async def resume(self, *, reason: str | None = None) -> bool:
         """Lift a pause; False if there was none."""
         return bool(await self._verb("resume", ProgressionMigrationService.resume, {"reason": reason}))
@@ -196,6 +201,19 @@ class RemoteMigration(RemoteOrders):
     async def paused(self) -> Pause | None:
         """The pause in force."""
         return (await self.status(limit=0)).pause
+
+    async def knobs(self) -> tuple[KnobSetting, ...]:
+        """Every knob: its value, its default, its bounds, and who set it."""
+        found: tuple[KnobSetting, ...] = await self._verb("knobs", ProgressionMigrationService.knobs, {})
+        return found
+
+    async def set_knob(
+        self, name: str, value: float | None = None, *, reason: str | None = None, expires_at: float | None = None
+    ) -> KnobSetting:
+        """Set one knob, or let its default come back; see ``ProgressionMigrationService.set_knob``."""
+        params = {"name": name, "value": value, "reason": reason, "expires_at": expires_at}
+        found: KnobSetting = await self._verb("set-knob", ProgressionMigrationService.set_knob, params)
+        return found
 
     async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
         """Say whether the daemon's timer steps, whatever its settings say."""
@@ -206,9 +224,9 @@ class RemoteMigration(RemoteOrders):
         """What `set_maintenance_enabled` has persisted."""
         return (await self.status(limit=0)).maintenance_enabled
 
-    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
+    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
         """Read a progression from its frozen prefix and relational tail."""
-        params = {"progression_id": progression_id, "enabled": enabled}
+        params = {"progression_id": progression_id, "enabled": enabled, "expires_at": expires_at}
         await self._verb("compat-read", ProgressionMigrationService.set_compat_read, params)
 
     async def set_compat_read_everywhere(

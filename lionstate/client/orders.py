@@ -1,11 +1,11 @@
-"""The orders of an operator over HTTP: holds, exclusions, priorities, and cutovers by command."""
+"""The orders of an operator over HTTP: holds, exclusions, priorities, cutovers by command, and the fence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from lionstate.migration import MigrationStep, ProgressionMigrationService
+from lionstate.migration import FenceStatus, MigrationStep, ProgressionMigrationService
 
 __all__ = ["RemoteOrders", "Verbs"]
 
@@ -89,3 +89,22 @@ class RemoteOrders:
             "cutover-all-ready", ProgressionMigrationService.cutover_all_ready, params, work_seconds=max_seconds
         )
         return step
+
+    async def fence_status(self: Verbs) -> FenceStatus:
+        """Whether the fence is installed, who turned it off, and what follows from that."""
+        found: FenceStatus = await self._verb("fence/status", ProgressionMigrationService.fence_status, {})
+        return found
+
+    async def install_fence(self: Verbs, *, reason: str | None = None) -> FenceStatus:
+        """Install the fence."""
+        found: FenceStatus = await self._verb(
+            "fence/install", ProgressionMigrationService.install_fence, {"reason": reason}
+        )
+        return found
+
+    async def remove_fence(self: Verbs, *, reason: str) -> FenceStatus:
+        """Remove the fence and have cutovers go on without one."""
+        found: FenceStatus = await self._verb(
+            "fence/remove", ProgressionMigrationService.remove_fence, {"reason": reason}
+        )
+        return found

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
 
 from lionstate.dialects.bulk import BulkIntents
 from lionstate.dialects.records import RecordIntents
+from lionstate.dialects.server import ServerIntents
 from lionstate.errors import StateError
 
 __all__ = ["Capabilities", "Dialect", "ParentRow", "ParentValue"]
@@ -57,7 +58,7 @@ class ParentValue:
     seal: object | None = None
 
 
-class Dialect(RecordIntents, BulkIntents, Protocol):
+class Dialect(RecordIntents, BulkIntents, ServerIntents, Protocol):
     """The seam between the rooms above and one database."""
 
     capabilities: Capabilities

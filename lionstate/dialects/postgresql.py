@@ -36,6 +36,7 @@ from sqlalchemy.sql import ClauseElement
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
 from lionstate.dialects.bulk_postgresql import PostgresqlBulk
 from lionstate.dialects.records_postgresql import PostgresqlRecords
+from lionstate.dialects.server import PostgresqlServer
 from lionstate.dialects.statement import Statement
 from lionstate.errors import (
     BackendBusyError,
@@ -206,7 +207,7 @@ def _jsonb(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((func.strpos(cast(column, Text), "\\u0000") == 0, cast(column, JSONB)))
 
 
-class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
+class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -354,8 +355,7 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk):
     def explain(self, conn: Connection, statement: Executable, params: Mapping[str, Any]) -> str:
         compiled: Any = as_type(ClauseElement, statement).compile(dialect=conn.dialect)
         values = tuple(compiled.construct_params(dict(params))[name] for name in compiled.positiontup)
-        rows = conn.exec_driver_sql(f"EXPLAIN {compiled}", values)
-        return "\n".join(str(row[0]) for row in rows)
+        return "\n".join(str(row[0]) for row in conn.exec_driver_sql(f"EXPLAIN {compiled}", values))
 
     def classify_error(self, error: BaseException) -> StateError | None:
         driver = getattr(error, "orig", None) or error

@@ -41,6 +41,10 @@ class RecordIntents(Protocol):
         """Set ``system_msg_id`` of these branches."""
         ...
 
+    def clock(self, conn: Connection) -> float:
+        """The time that every process of this store agrees on: the server's, where there is one; epoch seconds."""
+        ...
+
     def store_bytes(self, conn: Connection) -> int:
         """Bytes that the store takes on disk, the write-ahead log aside."""
         ...

@@ -80,6 +80,9 @@ _DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
 _ITEMS_SIZE = text("SELECT pg_total_relation_size(to_regclass('progression_items'))")
 
 
+_CLOCK = text("SELECT extract(epoch FROM pg_catalog.clock_timestamp())::float8")
+
+
 class PostgresqlRecords:
     """See ``RecordIntents``."""
 
@@ -97,6 +100,9 @@ class PostgresqlRecords:
         if messages:
             ids = sorted(messages)
             _SET_SYSTEM_MESSAGES.run(conn, {"ids": ids, "mids": [messages[found] for found in ids]})
+
+    def clock(self, conn: Connection) -> float:
+        return float(conn.execute(_CLOCK).scalar_one())
 
     def store_bytes(self, conn: Connection) -> int:
         found: int = conn.execute(_DATABASE_SIZE).scalar_one()

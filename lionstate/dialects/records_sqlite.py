@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,6 +91,10 @@ class SqliteRecords:
 
     def set_system_messages(self, conn: Connection, messages: Mapping[str, str]) -> None:
         _SET_SYSTEM_MESSAGE.many(conn, [{"branch": branch, "message": mid} for branch, mid in messages.items()])
+
+    def clock(self, conn: Connection) -> float:
+        """The machine's: processes of one file run on one machine."""
+        return time.time()
 
     def store_bytes(self, conn: Connection) -> int:
         pages: int = conn.execute(_PAGE_COUNT).scalar_one()

@@ -38,6 +38,7 @@ from sqlalchemy.types import Text
 from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
 from lionstate.dialects.bulk_sqlite import SqliteBulk
 from lionstate.dialects.records_sqlite import SqliteRecords
+from lionstate.dialects.server import NoServer
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
@@ -124,7 +125,7 @@ def _code(error: BaseException) -> int:
     return found & 0xFF if isinstance(found, int) else 0
 
 
-class SqliteDialect(SqliteRecords, SqliteBulk):
+class SqliteDialect(SqliteRecords, SqliteBulk, NoServer):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(

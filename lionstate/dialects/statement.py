@@ -30,13 +30,13 @@ class Statement:
         self._compiled: dict[str, tuple[str, _Binder]] = {}
 
     def _on_driver(self, conn: Connection) -> tuple[Any, str, _Binder]:
-        name = conn.dialect.name
-        found = self._compiled.get(name)
-        if found is None:
+        try:
+            sql, bind = self._compiled[conn.dialect.name]
+        except KeyError:
             assert isinstance(self.statement, ClauseElement)
             compiled: Any = self.statement.compile(dialect=conn.dialect)
-            found = self._compiled[name] = (str(compiled), _binder(compiled))
-        return conn.connection.dbapi_connection, found[0], found[1]
+            sql, bind = self._compiled[conn.dialect.name] = (str(compiled), _binder(compiled))
+        return conn.connection.dbapi_connection, sql, bind
 
     def on_driver(self, conn: Connection) -> tuple[Any, str]:
         """The driver's connection and the text that it takes, for values that are bound by position (SQLite)."""
@@ -45,11 +45,12 @@ class Statement:
 
     def each(self, conn: Connection, rows: Sequence[Row]) -> None:
         """Run a statement once per tuple of values, which stand in the order of its placeholders (SQLite)."""
+        if not rows:
+            return
+        driver, sql, _ = self._on_driver(conn)
         if len(rows) == 1:
-            driver, sql, _ = self._on_driver(conn)
             driver.execute(sql, rows[0])
-        elif rows:
-            driver, sql, _ = self._on_driver(conn)
+        else:
             driver.executemany(sql, rows)
 
     def rows(self, conn: Connection, params: Mapping[str, Any] | None = None) -> list[Row]:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import dialect_named
 from lionstate.engine.connections import Connections
+from lionstate.engine.lock_debt import LockDebt
 from lionstate.engine.observer import Observer
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Batch, NotWritten, Outcome, Written
@@ -31,8 +32,6 @@ __all__ = ["SqliteWriter"]
 R = TypeVar("R")
 
 _REQUEST = "request"
-_HOLD_BEFORE_PAUSE = 0.5
-_PAUSE = 0.110
 _PROGRESS_OPERATIONS = 100_000
 
 
@@ -40,8 +39,8 @@ class SqliteWriter:
     """Runs batches on its own thread and connection, one transaction each.
 
     It waits for SQLite's lock in slices of at most 100 ms (``interrupt()`` does not end a busy wait), leaves the lock
-    free for 110 ms after 0.5 s of accumulated hold unless the store is exclusive, and is the only connection that
-    checkpoints (design §2.1, §2.2, decision 23).
+    free for 110 ms after it held it for 0.5 s more than it left it free, unless the store is exclusive, and is the
+    only connection that checkpoints (design §2.1, §2.2, decision 23).
     """
 
     conn: Connection
@@ -69,11 +68,9 @@ class SqliteWriter:
         self._number = 0
         self._in_doubt: int | None = None
         self._wanted: Callable[[], bool] | None = None
-        self._held_since = 0.0
-        self._held_total = 0.0
-        self._released_at = 0.0
+        self._debt = LockDebt()
         self._alive_at = time.monotonic()
-        self._busy = False
+        self._busy = self._has_committed = False
         self._lane = _REQUEST
         self._turns: set[Turn] = set()
         self.lanes = 1
@@ -104,11 +101,13 @@ class SqliteWriter:
 
     def start(self, batch: Batch, ended: Ended) -> None:
         """Queue a batch on the writer thread; outcomes leave after COMMIT."""
-        self._thread.post(lambda: self._run(batch), ended)
+        # Whoever waits is answered before the log is looked after.
+        self._thread.post(lambda: self._run(batch), ended, self._look_after_log)
 
     async def run(self, batch: Batch) -> list[Outcome]:
         """Run a batch; a cancelled caller does not stop it."""
-        return await self.on_thread(lambda: self._run(batch))
+        ended: asyncio.Future[list[Outcome]] = self._thread.submit(lambda: self._run(batch), self._look_after_log)
+        return await asyncio.shield(ended)
 
     def _run(self, batch: Batch) -> list[Outcome]:
         self._busy, self._alive_at, self._wanted = True, time.monotonic(), batch.wanted
@@ -151,7 +150,7 @@ class SqliteWriter:
                     if not isinstance(translate(self.dialect, error), BackendBusyError):
                         raise
                 else:
-                    self._held_since = time.monotonic()
+                    self._debt.take()
                     return
                 self._alive_at = time.monotonic()
                 waited = self._alive_at - started
@@ -176,10 +175,15 @@ class SqliteWriter:
         self._release()
         if self.conn.in_transaction():
             self.conn.commit()
-        self._observer.commit(self._released_at - started)
-        # The transaction is committed whatever a checkpoint says.
-        with suppress(self.module.Error):
-            self.wal.after_commit()
+        self._observer.commit(time.monotonic() - started)
+        self._has_committed = True
+
+    def _look_after_log(self) -> None:
+        if self._has_committed:
+            self._has_committed = False
+            # The transaction is committed whatever a checkpoint says.
+            with suppress(self.module.Error):
+                self.wal.after_commit()
 
     def rollback(self) -> None:
         """End the transaction in whatever state it is; a connection that cannot is replaced at the next BEGIN."""
@@ -194,24 +198,21 @@ class SqliteWriter:
             self._drop_connection()
 
     def _release(self) -> None:
-        if self._held_since:
-            self._released_at = time.monotonic()
-            hold = self._released_at - self._held_since
-            self._held_total += hold
-            self._held_since = 0.0
+        hold = self._debt.release()
+        if hold is not None:
             self._observer.lock_hold(self._lane, hold)
 
     def _pause_for_others(self) -> None:
         """Leave the lock free longer than SQLite's longest busy pause, so that other processes get their turn."""
-        free_for = time.monotonic() - self._released_at
-        if free_for >= _PAUSE:
-            self._held_total = 0.0
-        if self._path is None or self._settings.exclusive or self._held_total < _HOLD_BEFORE_PAUSE:
+        if self._path is None or self._settings.exclusive:
             return
-        wait = _PAUSE - free_for
-        self._held_total = 0.0
-        if wait > 0 and not self._stopping.wait(wait):
+        wait = self._debt.pause()
+        if wait and not self._stopping.wait(wait):
             self._observer.pause(wait)
+
+    def lock_debt_seconds(self) -> float:
+        """How much longer this writer held the lock than it left it free; 0 where nobody else wants it."""
+        return 0.0 if self._path is None or self._settings.exclusive else self._debt.seconds
 
     def _resolve(self, failed: CommitFailed) -> list[Outcome]:
         error = translate(self.dialect, failed.__cause__ or failed)
@@ -336,6 +337,7 @@ class SqliteWriter:
                 turn.serve()
             finally:
                 self._wanted = None
+                self._look_after_log()
 
         self._turns.add(turn)
         try:
@@ -346,9 +348,8 @@ class SqliteWriter:
 
     def connections(self) -> Connections:
         """One while it is open, in use by whatever runs on its thread."""
-        if self._driver is None:
-            return Connections()
-        return Connections(in_use=1) if self._thread.works else Connections(idle=1)
+        works, is_open = self._thread.works, self._driver is not None
+        return Connections(in_use=int(is_open and works), idle=int(is_open and not works))
 
     def seconds_since_sign_of_life(self) -> float:
         """0 while idle; else the age of the last bounded wait or progress tick of the running batch."""

@@ -107,19 +107,23 @@ class WorkerThread:
         """Whether the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
-    def submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
+    def submit(self, work: Callable[[], R], after: Callable[[], None] | None = None) -> asyncio.Future[R]:
         """Queue ``work`` and return a future of the running loop; a cancelled future does not stop the work.
 
+        Args:
+            after: As ``post``.
         Raises:
             ClosedError: The thread ends or has ended; the work would never run.
         """
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self.post(work, functools.partial(_deliver, future))
+        self.post(work, functools.partial(_deliver, future), after)
         return future
 
-    def post(self, work: Callable[[], R], done: Done) -> None:
+    def post(self, work: Callable[[], R], done: Done, after: Callable[[], None] | None = None) -> None:
         """Queue ``work``; ``done`` is called with its result or error on the running loop, in the turn that it wakes.
 
+        Args:
+            after: Runs on the thread when the result is on its way; must not raise.
         Raises:
             ClosedError: As ``submit``.
         """
@@ -137,5 +141,7 @@ class WorkerThread:
                 error = raised
             self.works = False
             send(done, result, error)
+            if after is not None:
+                after()
 
         self.mailbox.jobs.put(job)

@@ -118,8 +118,7 @@ def execute_batch(session: Session, batch: Batch) -> list[Outcome]:
     except BaseException:
         session.rollback()
         raise
-    calls = [call for unit in units for call in unit.calls]
-    if not calls:
+    if not units:
         session.rollback()
         return []
     for attempt in range(_TRANSIENT_RETRIES + 1):
@@ -131,6 +130,7 @@ def execute_batch(session: Session, batch: Batch) -> list[Outcome]:
             session.rollback()
             if session.dialect.is_transient(error) and attempt < _TRANSIENT_RETRIES:
                 continue
+            calls = [call for unit in units for call in unit.calls]
             refusal = translate(session.dialect, error)
             if session.dialect.is_store_failure(error) or len(calls) == 1 or _gave_way(refusal):
                 return _all_refused(calls, refusal)
@@ -154,7 +154,7 @@ def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Out
         batch.lock(conn)
     outcomes: list[Outcome] = []
     for unit in units:
-        outcomes.extend(_settled(value) for value in _values(session, unit))
+        outcomes += [_settled(value) for value in _values(session, unit)]
         require_open(session)
     session.before_commit()
     return outcomes

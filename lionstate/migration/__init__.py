@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
+from lionstate.migration.fence import FenceStatus
+from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
@@ -16,6 +19,7 @@ from lionstate.migration.report import (
     MigrationStatus,
     MigrationStep,
     StopReason,
+    ThrottleStatus,
     VerificationOutcome,
     VerificationResult,
 )
@@ -23,17 +27,22 @@ from lionstate.migration.runbook import CODES, RUNBOOK, code_table
 from lionstate.migration.scrub import ScrubSlice
 from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
+from lionstate.migration.throttle import SignalStatus
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
     "CODES",
+    "KNOBS",
     "MIGRATABLE",
     "RUNBOOK",
     "Activity",
     "BlockedProgression",
     "Explanation",
+    "FenceStatus",
     "Foreign",
     "HotProgression",
+    "KnobSetting",
+    "Knobs",
     "MigrationStatus",
     "MigrationStep",
     "MigrationStore",
@@ -41,6 +50,7 @@ __all__ = [
     "Order",
     "OrderKind",
     "Orders",
+    "Ownership",
     "Pause",
     "Plan",
     "Planned",
@@ -52,7 +62,9 @@ __all__ = [
     "Rehearsal",
     "Representation",
     "ScrubSlice",
+    "SignalStatus",
     "StopReason",
+    "ThrottleStatus",
     "UnderWay",
     "VerificationOutcome",
     "VerificationResult",

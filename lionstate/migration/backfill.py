@@ -10,7 +10,6 @@ from sqlalchemy import Connection, update
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.admission import write_block
-from lionstate.migration.budget import CHUNK_ITEMS
 from lionstate.migration.gate import REMOVE, Permit, refusal
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.progression.delete import remove_tombstone_chunk
@@ -93,9 +92,9 @@ def copy_chunk(
 
 
 def remove_shadow_chunk(
-    conn: Connection, /, progression_id: str, *, generation: int, permit: Permit, now: float
+    conn: Connection, /, progression_id: str, *, generation: int, limit: int, permit: Permit, now: float
 ) -> Stage:
-    """Remove up to 500 item rows of a rolled back progression, while its phase and generation are still those.
+    """Remove up to ``limit`` item rows of a rolled back progression, while its phase and generation are still those.
 
     Cost: at most six statements.
     Contract: design decision 13.
@@ -108,18 +107,18 @@ def remove_shadow_chunk(
         return refused
     if state.phase is not Phase.JSON or state.generation != generation or not state.shadow_rows:
         return Stage(StageOutcome.MOVED)
-    removed = delete_items_chunk(conn, progression_id, limit=CHUNK_ITEMS)
-    if removed < CHUNK_ITEMS:
+    removed = delete_items_chunk(conn, progression_id, limit=limit)
+    if removed < limit:
         update_state(conn, progression_id, {"shadow_rows": 0, "updated_at": now})
     return Stage(StageOutcome.REMOVED, count=removed)
 
 
-def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, permit: Permit, now: float) -> Stage:
-    """Remove up to 500 item rows of a tombstone, and its parent row when none is left.
+def remove_deleted_chunk(conn: Connection, /, progression_id: str, *, limit: int, permit: Permit, now: float) -> Stage:
+    """Remove up to ``limit`` item rows of a tombstone, and its parent row when none is left.
 
     Contract: design decision 18.
     """
     if (refused := refusal(conn, progression_id, permit, now, orders=REMOVE)) is not None:
         return refused
-    found = remove_tombstone_chunk(conn, progression_id, limit=CHUNK_ITEMS)
+    found = remove_tombstone_chunk(conn, progression_id, limit=limit)
     return Stage(StageOutcome.REFERENCED if found.is_referenced else StageOutcome.REMOVED, count=found.rows)

@@ -11,7 +11,6 @@ __all__ = [
     "CHUNK_BYTES",
     "CHUNK_ITEMS",
     "MAX_VERIFY_MISSES",
-    "VERIFY_SECONDS",
     "Caps",
     "allowed_seconds",
     "check_caps",
@@ -20,7 +19,6 @@ __all__ = [
 
 CHUNK_ITEMS = 500
 CHUNK_BYTES = 4 * 1024 * 1024
-VERIFY_SECONDS = 0.050
 MAX_VERIFY_MISSES = 3
 
 _BUDGET_ITEMS = 100_000
@@ -71,7 +69,7 @@ def cut_chunk(
     return list(ids[start:end]), taken
 
 
-def allowed_seconds(count: int, budget_seconds: float = VERIFY_SECONDS) -> float:
+def allowed_seconds(count: int, budget_seconds: float) -> float:
     """How long a cutover of ``count`` ids may hold the lock: the budget for each 100,000, never less than one.
 
     Contract: design decision 7.

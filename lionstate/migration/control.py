@@ -10,9 +10,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, delete, select
 
 from lionstate.audit import record_event
+from lionstate.codes import PauseCode
 from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
-from lionstate.migration.budget import VERIFY_SECONDS
+from lionstate.migration.knob_values import read_knobs
+from lionstate.migration.knobs import Knobs, with_values
+from lionstate.migration.orders import OrderKind, keep_order, take_back
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import lock_many, update_state
@@ -20,10 +23,10 @@ from lionstate.schema.own import migration_control as table
 
 __all__ = [
     "ACCEPT_FOREIGN_KEY",
+    "AUTOMATIC_ACTOR",
     "FENCE_INSTALLED_KEY",
     "MAINTENANCE_ENABLED_KEY",
     "PAUSE_KEY",
-    "VERIFY_SECONDS_KEY",
     "Controls",
     "Pause",
     "clear_value",
@@ -38,11 +41,12 @@ __all__ = [
     "set_value",
 ]
 
+# Who pauses when no person does.
+AUTOMATIC_ACTOR: Final = "lionstated"
 PAUSE_KEY: Final = "pause"
 ACCEPT_FOREIGN_KEY: Final = "accept_foreign_writers"
 FENCE_INSTALLED_KEY: Final = "fence.installed"
 MAINTENANCE_ENABLED_KEY: Final = "maintenance.enabled"
-VERIFY_SECONDS_KEY: Final = "verify.budget_seconds"
 
 _ROW = Statement(
     select(table.c.value, table.c.actor, table.c.reason, table.c.updated_at, table.c.expires_at).where(
@@ -53,12 +57,18 @@ _ROW = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``."""
+    """Who paused migration, why, when (epoch seconds), and until when; None is until ``resume``.
+
+    Attributes:
+        stopped: The lease of maintenance was given back as well.
+    """
 
     actor: str
     reason: str | None
     since: float
     expires_at: float | None
+    stopped: bool = False
+    code: str = PauseCode.OPERATOR.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class Controls:
 
     pause: Pause | None
     accept_foreign_writers: bool
-    verify_seconds: float
+    knobs: Knobs
 
 
 def get_row(conn: Connection, /, key: str) -> Sequence[Any] | None:
@@ -81,10 +91,13 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
     row = get_row(conn, PAUSE_KEY)
     if row is None:
         return None
-    _, actor, reason, since, expires_at = row
+    value, actor, reason, since, expires_at = row
     if expires_at is not None and expires_at <= now:
         return None
-    return Pause(actor, reason, since, expires_at)
+    stored: Any = json.loads(value)
+    facts = stored if isinstance(stored, dict) else {}
+    code = str(facts.get("code") or PauseCode.OPERATOR.value)
+    return Pause(actor, reason, since, expires_at, bool(facts.get("stopped")), code)
 
 
 def get_maintenance_enabled(conn: Connection, /) -> bool | None:
@@ -92,16 +105,14 @@ def get_maintenance_enabled(conn: Connection, /) -> bool | None:
     return switch_is_on(conn, MAINTENANCE_ENABLED_KEY) if _ROW.rows(conn, {"key": MAINTENANCE_ENABLED_KEY}) else None
 
 
-def load(conn: Connection, /, now: float) -> Controls:
-    """Read every control that a step obeys. Cost: three primary-key seeks."""
-    rows = _ROW.rows(conn, {"key": VERIFY_SECONDS_KEY})
-    stored: Any = json.loads(rows[0][0]) if rows else None
-    is_number = isinstance(stored, (int, float)) and not isinstance(stored, bool) and stored > 0
-    return Controls(
-        get_pause(conn, now),
-        switch_is_on(conn, ACCEPT_FOREIGN_KEY),
-        float(stored) if is_number else VERIFY_SECONDS,
-    )
+def load(conn: Connection, /, now: float, defaults: Knobs) -> Controls:
+    """Read every control that a step obeys. Cost: three seeks and the rows of the knobs that are set.
+
+    Args:
+        defaults: Of the knobs that nobody has set.
+    """
+    values = {name: stored.value for name, stored in read_knobs(conn, now).items()}
+    return Controls(get_pause(conn, now), switch_is_on(conn, ACCEPT_FOREIGN_KEY), with_values(defaults, values))
 
 
 def set_value(
@@ -143,12 +154,26 @@ def clear_value(conn: Connection, /, key: str, *, action: str, actor: str, reaso
     return found
 
 
-def pause(conn: Connection, /, *, actor: str, reason: str | None, now: float, expires_at: float | None = None) -> None:
+def pause(
+    conn: Connection,
+    /,
+    *,
+    actor: str,
+    reason: str | None,
+    now: float,
+    expires_at: float | None = None,
+    stopped: bool = False,
+    code: PauseCode = PauseCode.OPERATOR,
+) -> None:
     """Stop migration after the running chunk; replaces the pause that is there.
+
+    Args:
+        stopped: Whoever has the lease of maintenance gives it back.
 
     Contract: design decision 26.
     """
-    set_value(conn, PAUSE_KEY, {"enabled": True}, actor=actor, reason=reason, now=now, expires_at=expires_at)
+    value = {"enabled": True, "code": code.value} | ({"stopped": True} if stopped else {})
+    set_value(conn, PAUSE_KEY, value, actor=actor, reason=reason, now=now, expires_at=expires_at)
 
 
 def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -> bool:
@@ -156,8 +181,14 @@ def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -
     return clear_value(conn, PAUSE_KEY, action="resume", actor=actor, reason=reason, now=now)
 
 
-def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float) -> bool:
+def set_compat_read(
+    conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float, expires_at: float | None = None
+) -> bool:
     """Switch the compatibility read of one progression; return whether that changed anything.
+
+    Args:
+        expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
+
 
     Raises:
         NotFoundError: There is no such progression.
@@ -171,18 +202,28 @@ def set_compat_read(conn: Connection, /, progression_id: str, enabled: bool, *, 
     state = locked.state
     if state is None or state.authority is not Authority.ITEMS:
         raise PhaseConflictError("compat read applies after cutover only: before it the JSON is what is read")
-    if state.compat_read == enabled:
+    ended = take_back(conn, progression_id, OrderKind.COMPAT_READ)
+    if state.compat_read == enabled and not ended and expires_at is None:
         return False
     if state.phase is Phase.BLOCKED:
         raise PhaseConflictError(
             f"compat read is fixed while the progression is blocked ({state.blocked_reason}); unblock it first"
         )
     update_state(conn, progression_id, {"compat_read": int(enabled), "updated_at": now})
+    if enabled and expires_at is not None:
+        keep_order(
+            conn, progression_id, OrderKind.COMPAT_READ, actor=actor, reason=None, now=now, expires_at=expires_at
+        )
     record_event(
         conn,
         "progression_migrate.compat_read",
         target_id=progression_id,
-        details={"enabled": enabled, "frozen_count": state.frozen_count, "next_ordinal": state.next_ordinal},
+        details={
+            "enabled": enabled,
+            "expires_at": expires_at,
+            "frozen_count": state.frozen_count,
+            "next_ordinal": state.next_ordinal,
+        },
         actor=actor,
         now=now,
     )

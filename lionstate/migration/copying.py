@@ -11,7 +11,7 @@ from lionstate.dialects import ParentValue
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.admission import Finding, admit
 from lionstate.migration.backfill import copy_chunk, remove_shadow_chunk
-from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, cut_chunk
+from lionstate.migration.budget import CHUNK_BYTES, cut_chunk
 from lionstate.migration.cutover import Mark
 from lionstate.migration.port import bound
 from lionstate.migration.report import Stage, StageOutcome, StopReason
@@ -32,6 +32,7 @@ class Copying(Stages):
                 remove_shadow_chunk,
                 progression_id,
                 generation=state.generation,
+                limit=self._removal(),
                 permit=self._permit,
                 now=time.time(),
             )
@@ -48,9 +49,14 @@ class Copying(Stages):
             self.tally.text_retries += 1
         return self._left()
 
+    def _removal(self) -> int:
+        """Rows of the next removal."""
+        return self._governor.items(self._governor.removals, self._controls.knobs)
+
     async def _remove(self, progression_id: str, script: Callable[[Connection], Stage]) -> Turn | StopReason:
         stage: Stage = await self.stage("remove", progression_id, script)
         self.tally.removed_items += stage.count
+        self._governor.learn(self._governor.removals, stage.count, self._controls.knobs)
         if stage.outcome is StageOutcome.REFERENCED:
             return Turn.LEAVE
         return self._common(stage, progression_id) or Turn.AGAIN
@@ -80,8 +86,9 @@ class Copying(Stages):
         assert state.source_count is not None
         cursor = state.backfill_next
         while cursor < state.source_count:
-            if self.over_time:
-                return StopReason.CAP_SECONDS
+            stop = await self.must_stop()
+            if stop is not None:
+                return stop
             chunk, size, stop = self._next_chunk(ids, cursor, state.source_count)
             if stop is not None:
                 return stop
@@ -103,6 +110,7 @@ class Copying(Stages):
             if common is not None:
                 return common
             self.tally.add_chunk(stage, time.monotonic() - began)
+            self._governor.learn(self._governor.chunks, stage.count, self._controls.knobs)
             self._memory.note_mark(pid, Mark(stage.mark, stage.transactions))
             cursor += stage.count
         return Turn.AGAIN
@@ -118,7 +126,7 @@ class Copying(Stages):
             ids,
             cursor,
             stop,
-            max_items=min(CHUNK_ITEMS, items),
+            max_items=min(self._governor.items(self._governor.chunks, self._controls.knobs), items),
             max_bytes=min(CHUNK_BYTES, size),
             at_least_one=self.tally.items == 0 or size >= CHUNK_BYTES,
         )

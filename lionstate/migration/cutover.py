@@ -136,7 +136,7 @@ def cut_over(
         code = BlockedCode.ALLOCATOR_MISMATCH
     if code is not None:
         return write_block(conn, state, code, details=proof.details, actor=actor, now=now)
-    if was_written_by_others(locked) and not accept_foreign_writers:
+    if was_written_by_others(locked.version, locked.state) and not accept_foreign_writers:
         note_sighting(conn, progression_id, actor=actor, now=now)
         _hold(conn, state, HeldReason.FOREIGN_WRITER, "its row was written by another program", 0, actor, now)
         update_state(conn, progression_id, {"last_xact": locked.version})

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, or_, select, union_all
+from sqlalchemy import Connection, bindparam, cast, null, or_, select, union_all
 
 from lionstate.dialects import Statement
 from lionstate.errors import HeldReason
 from lionstate.migration.control import PAUSE_KEY
+from lionstate.migration.lease import LEASE_NAME
 from lionstate.migration.orders import HOLD_ALL_KEY, OrderKind
 from lionstate.migration.report import Stage, StageOutcome
-from lionstate.schema.own import migration_control, progression_orders
+from lionstate.schema.own import migration_control, migration_lease, progression_orders
+from lionstate.schema.types import Seconds
 
 __all__ = ["CUTOVER", "MOVE", "REMOVE", "Permit", "holds", "refusal"]
 
@@ -32,24 +34,31 @@ class Permit:
 
     Attributes:
         over: Orders that it goes over, because the operator commanded it.
+        owner: Who has the lease of maintenance, and at which epoch; without an owner it is not looked at.
     """
 
     over: frozenset[str] = frozenset()
+    owner: str = ""
+    epoch: int = 0
 
 
-_control, _orders = migration_control.c, progression_orders.c
+_control, _orders, _lease = migration_control.c, progression_orders.c, migration_lease.c
 _IN_FORCE = Statement(
     union_all(
         select(_control.key.label("name"), _control.expires_at).where(
             or_(_control.key == PAUSE_KEY, _control.key == HOLD_ALL_KEY)
         ),
         select(_orders.kind, _orders.expires_at).where(_orders.progression_id == bindparam("pid")),
+        # A row only when another process has taken over.
+        select(_lease.name, cast(null(), Seconds)).where(
+            _lease.name == LEASE_NAME, or_(_lease.owner != bindparam("owner"), _lease.epoch != bindparam("epoch"))
+        ),
     )
 )
 
 
-def _in_force(conn: Connection, progression_id: str, now: float) -> frozenset[str]:
-    rows = _IN_FORCE.rows(conn, {"pid": progression_id})
+def _in_force(conn: Connection, progression_id: str, permit: Permit, now: float) -> frozenset[str]:
+    rows = _IN_FORCE.rows(conn, {"pid": progression_id, "owner": permit.owner, "epoch": permit.epoch})
     return frozenset(name for name, expires_at in rows if expires_at is None or expires_at > now)
 
 
@@ -61,10 +70,12 @@ def refusal(
     Args:
         orders: Those that forbid this kind of stage.
 
-    Cost: one statement, two seeks and a short range.
-    Contract: design decision 26.
+    Cost: one statement, three seeks and a short range.
+    Contract: design decisions 26, 27.
     """
-    names = _in_force(conn, progression_id, now)
+    names = _in_force(conn, progression_id, permit, now)
+    if permit.owner and LEASE_NAME in names:
+        return Stage(StageOutcome.LOST)
     if PAUSE_KEY in names:
         return Stage(StageOutcome.PAUSED)
     if (names & orders) - permit.over:
@@ -74,4 +85,4 @@ def refusal(
 
 def holds(conn: Connection, /, progression_id: str, permit: Permit, now: float) -> bool:
     """Whether an order keeps a complete progression from its cutover; for a look outside the lock."""
-    return bool((_in_force(conn, progression_id, now) & CUTOVER) - permit.over)
+    return bool((_in_force(conn, progression_id, permit, now) & CUTOVER) - permit.over)

@@ -26,6 +26,7 @@ __all__ = [
     "hold_all",
     "in_force",
     "is_ready",
+    "keep_order",
     "keep_proof",
     "orders_of",
     "proof_of",
@@ -210,6 +211,23 @@ def set_order(
     Contract: design decision 26.
     """
     _lock(conn, progression_id)
+    keep_order(conn, progression_id, kind, actor=actor, reason=reason, now=now, expires_at=expires_at)
+    details = {"reason": reason, "expires_at": expires_at}
+    record_event(conn, f"progression_migrate.{kind}", target_id=progression_id, details=details, actor=actor, now=now)
+
+
+def keep_order(
+    conn: Connection,
+    /,
+    progression_id: str,
+    kind: OrderKind,
+    *,
+    actor: str,
+    reason: str | None,
+    now: float,
+    expires_at: float | None,
+) -> None:
+    """Write an order of a locked progression, for callers that audit more than that."""
     row = {
         "progression_id": progression_id,
         "kind": kind.value,
@@ -220,8 +238,6 @@ def set_order(
     }
     keys = ["progression_id", "kind"]
     conn.execute(dialect_of(conn).upsert(progression_orders, keys, [name for name in row if name not in keys]), row)
-    details = {"reason": reason, "expires_at": expires_at}
-    record_event(conn, f"progression_migrate.{kind}", target_id=progression_id, details=details, actor=actor, now=now)
 
 
 def clear_order(

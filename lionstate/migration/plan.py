@@ -237,7 +237,7 @@ class _Facts:
 
 
 def _facts(conn: Connection, /, now: float) -> _Facts:
-    phases = read_status(conn, limit=0, seen={}, now=now).phases
+    phases = read_status(conn, limit=0, seen={}, process="", now=now).phases
     _, amounts = read_progress(conn, phases, paused=False, now=now)
     return _Facts(phases, amounts, load_speed(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now))
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
 from lionstate.engine import StoreURL
+from lionstate.engine.load import Load
 from lionstate.progression.parsed import ParsedValues
 
 __all__ = ["MigrationStore", "bound"]
@@ -35,12 +36,14 @@ class MigrationStore(Protocol):
         url: Where the store is.
         dialect: The database's side of the seam.
         parsed: Counts the appends that met a JSON authority.
+        load: What the store's writer feels; holds of maintenance among it.
         explicit_transactions: How many transactions that may hold any SQL were begun so far.
     """
 
     url: StoreURL
     dialect: Dialect
     parsed: ParsedValues
+    load: Load
 
     @property
     def explicit_transactions(self) -> int: ...

@@ -9,9 +9,12 @@ from enum import StrEnum
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
+from lionstate.migration.fence import FenceStatus
+from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
 from lionstate.migration.scrub_pass import ProofStatus
+from lionstate.migration.throttle import SignalStatus
 
 __all__ = [
     "BlockedProgression",
@@ -22,6 +25,7 @@ __all__ = [
     "StageOutcome",
     "StepTally",
     "StopReason",
+    "ThrottleStatus",
     "VerificationOutcome",
     "VerificationResult",
 ]
@@ -47,6 +51,8 @@ class StageOutcome(StrEnum):
     # The cutover would hold the lock for longer than its budget.
     MISSED = "missed"
     PAUSED = "paused"
+    # Another process has taken the lease of maintenance over.
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,10 @@ class StopReason(StrEnum):
     CAP_BYTES = "cap_bytes"
     CAP_SECONDS = "cap_seconds"
     PAUSED = "paused"
+    # The store is under load; see the throttle of the status. Never an error (design decision 25).
+    THROTTLED = "throttled"
+    # Another process migrates this store.
+    NOT_OWNER = "not_owner"
     HELD = "held"
     BLOCKED = "blocked"
     BUSY = "busy"
@@ -113,6 +123,7 @@ class MigrationStep:
         cutover_lock_seconds: The longest hold of a cutover.
         chunk_lock_seconds: The longest hold of a chunk, COMMIT aside.
         growth_bytes: What the copied rows made the store grow by.
+        sizing_seconds: Of noting sizes of values, which moves nothing.
     """
 
     stop_reason: StopReason
@@ -134,6 +145,7 @@ class MigrationStep:
     cutover_lock_seconds: float
     chunk_lock_seconds: float = 0.0
     growth_bytes: int = 0
+    sizing_seconds: float = 0.0
 
     @property
     def did_work(self) -> bool:
@@ -162,6 +174,7 @@ class StepTally:
     cutover_lock_seconds: float = 0.0
     chunk_lock_seconds: float = 0.0
     growth_bytes: int = 0
+    sizing_seconds: float = 0.0
 
     def add_chunk(self, stage: Stage, seconds: float) -> None:
         """Count a chunk that was copied in so many seconds, waiting in the queue included."""
@@ -248,6 +261,34 @@ class BlockedProgression:
 
 
 @dataclass(frozen=True, slots=True)
+class ThrottleStatus:
+    """Why migration waits for the store, in the process that is asked (design decisions 24, 25).
+
+    Attributes:
+        throttled: Whether a signal is tripped.
+        signals: Every signal that this process knows, with value, limit and, where it is tripped, age.
+        waited_seconds: How long a lane that wants to work has been throttled without progress; None if it has not.
+        starved: That is longer than ``starved_after_seconds``.
+        throttled_seconds: How long each signal has been tripped so far, since this process began.
+        chunk_items: Elements of the next chunk that copies.
+        errors: Parity errors and failed steps that count for the error budget.
+    """
+
+    throttled: bool = False
+    signals: tuple[SignalStatus, ...] = ()
+    waited_seconds: float | None = None
+    starved: bool = False
+    throttled_seconds: Mapping[str, float] = field(default_factory=dict)
+    chunk_items: int = 0
+    errors: int = 0
+
+    @property
+    def tripped(self) -> tuple[SignalStatus, ...]:
+        """The signals that migration waits for."""
+        return tuple(one for one in self.signals if one.tripped)
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationStatus:
     """The state of a migration; holds no message ids.
 
@@ -270,11 +311,14 @@ class MigrationStatus:
         sizes_measured: JSON progressions whose size is known, the oldest of them measured at ``sizes_measured_at``.
         completion: Share of migratable progressions that are in ``items``, 0 to 1; 1 exactly when none is left.
         measured_at: When this was read, epoch seconds.
+        owner: Which process migrates the store.
+        fence: Whether programs that know only the JSON column are refused after a cutover, and what follows from that.
         orders: What the operator ordered: cutovers by command only, and for single progressions.
         ready: Progressions that are proved and wait for a command.
         progress: How far it is, and how long it will take.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
+        throttle: Why it waits for the store, as the process that is asked knows.
         proof: What was proved again since the cutovers.
     """
 
@@ -295,8 +339,11 @@ class MigrationStatus:
     sizes_measured_at: float | None
     completion: float
     measured_at: float
+    owner: Ownership
+    fence: FenceStatus
     orders: Orders
     ready: Ready
     progress: Progress
     maintenance_enabled: bool | None = None
+    throttle: ThrottleStatus = ThrottleStatus()
     proof: ProofStatus = field(default_factory=ProofStatus)

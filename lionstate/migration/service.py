@@ -10,20 +10,26 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from sqlalchemy import Connection
+
 from lionstate.audit import DEFAULT_ACTOR
 from lionstate.errors import (
     BackendBusyError,
     DeadlineExceededError,
-    InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
     OverloadedError,
 )
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
-from lionstate.migration.control import Controls, Pause
+from lionstate.migration.control import Controls
+from lionstate.migration.fence import FenceVerbs
 from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
+from lionstate.migration.governor import Governor
+from lionstate.migration.knob_verbs import KnobVerbs
+from lionstate.migration.knobs import Knobs
+from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
@@ -40,17 +46,19 @@ from lionstate.migration.scrub import Scrubber
 from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
 from lionstate.migration.status import read_status
+from lionstate.migration.switches import SwitchVerbs
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
 
 __all__ = ["ProgressionMigrationService"]
 
-_Walk: TypeAlias = "Callable[[Worker, Run], Awaitable[StopReason]]"
+_Walk: TypeAlias = Callable[[Worker, Run], Awaitable[StopReason]]
 
 _SIZES_SHARE = 0.25
+_NO_SPEED = (StopReason.PAUSED, StopReason.BUSY, StopReason.THROTTLED, StopReason.NOT_OWNER)
 
 
-class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
+class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVerbs, FenceVerbs):
     """Moves progressions from JSON to item rows, one short transaction at a time, while others append.
 
     Everything that decides is in the store: two services may race, and a service that dies leaves nothing to
@@ -61,7 +69,14 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
     """
 
     def __init__(
-        self, store: MigrationStore, *, actor: str = DEFAULT_ACTOR, accept_foreign_writers: bool = False
+        self,
+        store: MigrationStore,
+        *,
+        actor: str = DEFAULT_ACTOR,
+        accept_foreign_writers: bool = False,
+        defaults: Knobs | None = None,
+        owner: str | None = None,
+        sole_owner: bool = False,
     ) -> None:
         """Make a service on an open store.
 
@@ -69,11 +84,17 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             actor: Named in the audit rows.
             accept_foreign_writers: Cut over although another program seems to write this store; its appends are
                 refused by the fence from then on.
+            defaults: Of the knobs that nobody has set in the store; None takes the built-in ones.
+            owner: The name under which it takes the lease of maintenance; None is this process's.
+            sole_owner: It holds the operating system's lock on a SQLite store, so nobody else's lease counts.
         """
         self._store = store
         self._actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
+        self._governor = Governor(store)
+        self.defaults = defaults or Knobs()
+        self._lease = Lease(store, owner or process_name(), sole=sole_owner)
         self._scrubber = Scrubber(store, self._memory, actor=actor)
         self.shadow = ShadowReads(store, self._memory)
         self._sizes_after: str | None = ""
@@ -89,7 +110,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         """Do a bounded piece of migration: admit, copy, prove, cut over, remove.
 
         What is begun is finished first, then the smallest JSON values are taken. One transaction copies at most
-        500 elements and 4 MiB whatever the caps.
+        500 elements and 4 MiB whatever the caps, and fewer when it holds the lock for longer than the knobs say.
 
         Args:
             progression_id: Work on this one only.
@@ -97,13 +118,13 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             max_bytes: UTF-8 bytes of ids to copy; one id larger than that is copied alone.
             max_seconds: Looked at between transactions and between pages of a proof.
         Returns:
-            What was done and why it ended; a store that stays locked ends it as ``busy``. Steps of one service take
-            turns.
+            What was done and why it ended; a store that stays locked ends it as ``busy``, one under load as
+            ``throttled``, and more errors than the budget allows pause the lane. Steps of one service take turns.
         Raises:
             InvalidInputError: A cap is not above zero.
             NotFoundError: There is no such progression.
 
-        Contract: ADR-0117 D3, D5; design decision 36.
+        Contract: ADR-0117 D3, D5; design decisions 24, 25, 36.
         """
         caps = check_caps(max_items, max_bytes, max_seconds)
         if progression_id is None:
@@ -124,24 +145,72 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
 
     async def _step(self, caps: Caps, permit: Permit, walk: _Walk, accept: bool) -> MigrationStep:
         now = time.time()
-        controls: Controls = await self._store.read(bound(control.load, now))
+        controls: Controls = await self._store.read(bound(control.load, now, self.defaults))
         accept = accept or self._accept or controls.accept_foreign_writers
         controls = replace(controls, accept_foreign_writers=accept)
         run = Run(self._store, controls, actor=self._actor, scan=self._scan_sizes)
-        worker = Worker(self._store, self._memory, caps, controls, actor=self._actor, permit=permit, waits=run.waits)
+        worker = Worker(
+            self._store,
+            self._memory,
+            caps,
+            controls,
+            actor=self._actor,
+            permit=permit,
+            renew=self._lease.renew,
+            waits=run.waits,
+            governor=self._governor,
+        )
         try:
-            reason = StopReason.PAUSED if controls.pause is not None else await walk(worker, run)
+            if controls.pause is not None:
+                reason = StopReason.PAUSED
+            elif await self._governor.hindered(controls.knobs):
+                reason = StopReason.THROTTLED
+            else:
+                reason = await self._owning(worker, run, walk)
         except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
-        step = worker.tally.step(reason, worker.seconds)
+        except Exception as error:
+            self._governor.note_failure(error)
+            raise
+        step = await self._governor.settle(worker.tally.step(reason, worker.seconds), controls.knobs)
         await self._keep_speed(worker, step)
         return step
+
+    async def _owning(self, worker: Worker, run: Run, walk: _Walk) -> StopReason:
+        """Walk with the lease, unless another process has it."""
+        owned = await self._lease.take()
+        if not owned.is_self:
+            return StopReason.NOT_OWNER
+        worker.own(self._lease.name, owned.epoch)
+        try:
+            reason = await walk(worker, run)
+        finally:
+            if not self._lease.kept:
+                await self._lease.give_back()
+        if reason is StopReason.NOT_OWNER:
+            self._lease.forget()
+        return reason
+
+    async def own(self, seconds: float = LEASE_SECONDS) -> Ownership:
+        """Take the lease of maintenance and keep it between steps, or see who has it; to be called again and again.
+
+        Args:
+            seconds: How long others wait when this process dies.
+
+        Cost: one read, and a write when a third of that has gone by.
+        Contract: design decision 27.
+        """
+        return await self._lease.own(seconds)
+
+    async def disown(self) -> None:
+        """Give the lease back, so that another process may take over at once. Contract: design decision 27."""
+        await self._lease.give_back()
 
     async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
         """Note what the step measured; written now and then, and never by one that was told to stop."""
         self._memory.speed.note(step, log_bytes(self._store.url))
-        if step.stop_reason in (StopReason.PAUSED, StopReason.BUSY):
+        if step.stop_reason in _NO_SPEED:
             return
         script = self._memory.speed.due(self._actor, time.time())
         if script is not None:
@@ -207,13 +276,15 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
 
     async def _fill_sizes(self, worker: Worker, seconds: float) -> None:
         """Measure pages of progressions that have no size yet, for at most ``seconds`` but at least one page."""
+        began = worker.seconds
         while self._sizes_after is not None:
             page = await self._store.read(bound(candidates.measure_missing, after=self._sizes_after))
             if page:
                 await worker.housekeep("sizes", bound(candidates.write_sizes, page, now=time.time()))
             self._sizes_after = page[-1][0] if len(page) == candidates.SIZES_PAGE else None
             if worker.seconds >= seconds:
-                return
+                break
+        worker.tally.sizing_seconds += worker.seconds - began
 
     async def _scan_sizes(self, worker: Worker) -> None:
         self._sizes_after = ""
@@ -243,11 +314,20 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
 
         Contract: ADR-0117 D5.
         """
-        seen = dict(self._store.parsed.append_counts)
-        found: MigrationStatus = await self._store.read(
-            bound(read_status, limit=checked_limit(limit, 0), seen=seen, now=time.time())
-        )
-        return replace(found, proof=self._scrubber.with_own(found.proof))
+        seen, now = dict(self._store.parsed.append_counts), time.time()
+        limit, name = checked_limit(limit, 0), self._lease.name
+
+        def script(conn: Connection) -> tuple[MigrationStatus, Controls]:
+            return read_status(conn, limit=limit, seen=seen, process=name, now=now), control.load(
+                conn, now, self.defaults
+            )
+
+        found: MigrationStatus
+        found, controls = await self._store.read(script)
+        throttle = await self._governor.report(controls.knobs)
+        # How long the store stays under load is not known.
+        progress = replace(found.progress, eta_seconds=None) if throttle.throttled else found.progress
+        return replace(found, throttle=throttle, progress=progress, proof=self._scrubber.with_own(found.proof))
 
     async def plan(self, *, limit: int = 20) -> Plan:
         """Tell what the next steps will do, in their order; changes nothing and takes no write lock.
@@ -259,7 +339,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
         the named ones up to 64 MiB.
         Contract: design §5, decisions 19, 38.
         """
-        controls: Controls = await self._store.read(bound(control.load, time.time()))
+        controls: Controls = await self._store.read(bound(control.load, time.time(), self.defaults))
         accept = self._accept or controls.accept_foreign_writers
         run = Run(
             self._store,
@@ -269,78 +349,3 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs):
             looks_only=True,
         )
         return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())
-
-    async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:
-        """Stop migration after at most one more transaction; persisted until `resume` or the expiry.
-
-        Args:
-            expires_at: Epoch seconds; None is until `resume`.
-
-        Contract: design decision 26.
-        """
-        script = bound(control.pause, actor=self._actor, reason=reason, now=time.time(), expires_at=expires_at)
-        await self._store.maintain("progression_migrate.pause", script)
-
-    async def resume(self, *, reason: str | None = None) -> bool:
-        """Lift the pause; return whether there was one. Contract: design decision 26."""
-        script = bound(control.resume, actor=self._actor, reason=reason, now=time.time())
-        found: bool = await self._store.maintain("progression_migrate.resume", script)
-        return found
-
-    async def paused(self) -> Pause | None:
-        """The pause in force; None when migration may run."""
-        found: Pause | None = await self._store.read(bound(control.get_pause, time.time()))
-        return found
-
-    async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
-        """Say whether a daemon's timer steps this store, whatever its settings say; persisted (design §8)."""
-        await self._set(control.MAINTENANCE_ENABLED_KEY, {"enabled": enabled}, reason)
-
-    async def maintenance_enabled(self) -> bool | None:
-        """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
-        found: bool | None = await self._store.read(control.get_maintenance_enabled)
-        return found
-
-    async def set_compat_read(self, progression_id: str, enabled: bool) -> None:
-        """Switch the compatibility read of one progression that has been cut over.
-
-        Raises:
-            NotFoundError: There is no such progression.
-            PhaseConflictError: It has not been cut over, or the switch is fixed by a block.
-
-        Contract: ADR-0117 D4; design decisions 2, 3.
-        """
-        script = bound(control.set_compat_read, progression_id, enabled, actor=self._actor, now=time.time())
-        await self._store.maintain("progression_migrate.compat_read", script, progressions=[progression_id])
-
-    async def set_compat_read_everywhere(
-        self, enabled: bool, *, reason: str | None = None, expires_at: float | None = None
-    ) -> None:
-        """Switch the global compatibility read, which counts beside each progression's own switch."""
-        script = bound(
-            control.set_compat_read_everywhere,
-            enabled,
-            actor=self._actor,
-            reason=reason,
-            now=time.time(),
-            expires_at=expires_at,
-        )
-        await self._store.maintain("progression_migrate.compat_read", script)
-
-    async def set_accept_foreign_writers(self, enabled: bool, *, reason: str | None = None) -> None:
-        """Say whether cutovers go on although another program seems to write this store; persisted."""
-        await self._set(control.ACCEPT_FOREIGN_KEY, {"enabled": enabled}, reason)
-
-    async def set_verify_budget(self, seconds: float, *, reason: str | None = None) -> None:
-        """Set how long a cutover may hold the lock for each 100,000 ids; persisted.
-
-        Raises:
-            InvalidInputError: Not above zero.
-        """
-        if not seconds > 0:
-            raise InvalidInputError("the budget must be above 0 seconds")
-        await self._set(control.VERIFY_SECONDS_KEY, seconds, reason)
-
-    async def _set(self, key: str, value: object, reason: str | None) -> None:
-        script = bound(control.set_value, key, value, actor=self._actor, reason=reason, now=time.time())
-        await self._store.maintain("progression_migrate.knob", script)

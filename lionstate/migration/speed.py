@@ -46,6 +46,8 @@ class Moved(Protocol):
     @property
     def growth_bytes(self) -> int: ...
     @property
+    def sizing_seconds(self) -> float: ...
+    @property
     def chunk_lock_seconds(self) -> float: ...
     @property
     def cutover_lock_seconds(self) -> float: ...
@@ -59,7 +61,7 @@ class Sample:
         size_bytes: JSON that it copied, with what stands between the ids.
         cut_over: Progressions that it finished.
         items: Elements copied.
-        seconds: Of the step.
+        seconds: Of the step, without the noting of sizes.
         elapsed_seconds: Since the step before it ended, waiting included.
         growth_bytes: What the store grew by while it copied.
         chunk_lock_seconds: The longest hold of a chunk.
@@ -191,9 +193,13 @@ class SpeedKeeper:
             size_bytes=step.size_bytes + _QUOTES_BYTES * step.items,
             cut_over=step.cut_over,
             items=step.items,
-            seconds=step.seconds,
+            seconds=max(0.0, step.seconds - step.sizing_seconds),
             # After a longer rest nobody waited for the step.
-            elapsed_seconds=step.seconds if since is None or since > _FRESH_SECONDS else max(since, step.seconds),
+            elapsed_seconds=max(
+                0.0,
+                (step.seconds if since is None or since > _FRESH_SECONDS else max(since, step.seconds))
+                - step.sizing_seconds,
+            ),
             growth_bytes=step.growth_bytes,
             chunk_lock_seconds=step.chunk_lock_seconds,
             cutover_lock_seconds=step.cutover_lock_seconds,

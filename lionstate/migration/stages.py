@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from lionstate.codes import CONTENT_CODES
 from lionstate.errors import HeldReason
 from lionstate.migration.admission import Finding, block
 from lionstate.migration.budget import Caps
 from lionstate.migration.control import Controls
 from lionstate.migration.gate import Permit
+from lionstate.migration.governor import Governor
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import Stage, StageOutcome, StepTally, StopReason
@@ -49,7 +52,9 @@ class Stages:
         *,
         actor: str,
         permit: Permit,
+        renew: Callable[[], Awaitable[None]],
         waits: Callable[[str], Awaitable[HeldReason | None]],
+        governor: Governor,
     ) -> None:
         """Prepare; ``waits`` tells why no cutover may happen now."""
         self._store = store
@@ -58,12 +63,18 @@ class Stages:
         self._controls = controls
         self._actor = actor
         self._permit = permit
+        self._renew = renew
         self._waits = waits
+        self._governor = governor
         self._began = time.monotonic()
         self._stages = 0
         self.tally = StepTally()
         self.unfinished = False
         self.last: StopReason | None = None
+
+    def own(self, owner: str, epoch: int) -> None:
+        """Let every stage look whether the lease is still this one."""
+        self._permit = replace(self._permit, owner=owner, epoch=epoch)
 
     @property
     def seconds(self) -> float:
@@ -78,9 +89,22 @@ class Stages:
     async def stage(self, name: str, progression_id: str, script: Callable[[Connection], Any]) -> Any:
         """Run one short transaction as a maintenance ticket."""
         self._stages += 1
-        return await self._store.maintain(
-            f"progression_migrate.{name}", script, progressions=[progression_id] if progression_id else ()
-        )
+        await self._governor.turn()
+        await self._renew()
+        result: Any = None
+        try:
+            result = await self._store.maintain(
+                f"progression_migrate.{name}", script, progressions=[progression_id] if progression_id else ()
+            )
+        finally:
+            self._governor.ended(result, self._controls.knobs)
+        return result
+
+    async def must_stop(self) -> StopReason | None:
+        """Why no other transaction may begin: the time is over, or the store is under load."""
+        if self.over_time:
+            return StopReason.CAP_SECONDS
+        return StopReason.THROTTLED if await self._governor.hindered(self._controls.knobs) else None
 
     async def housekeep(self, name: str, script: Callable[[Connection], Any]) -> None:
         """Run a short transaction that is no progress of a progression."""
@@ -95,6 +119,8 @@ class Stages:
         """The outcomes that every stage shares; None for the others."""
         if stage.outcome is StageOutcome.PAUSED:
             return StopReason.PAUSED
+        if stage.outcome is StageOutcome.LOST:
+            return StopReason.NOT_OWNER
         if stage.outcome is StageOutcome.HELD:
             return self._held(stage.held or HeldReason.OPERATOR)
         if stage.outcome is StageOutcome.MOVED:
@@ -106,6 +132,8 @@ class Stages:
         if stage.outcome is StageOutcome.BLOCKED:
             assert stage.code is not None
             self.tally.blocked[stage.code.value] += 1
+            if stage.code not in CONTENT_CODES:
+                self._governor.errors.note(self._governor.clock())
             self._memory.forget(progression_id)
             self.last = StopReason.BLOCKED
             return Turn.LEAVE

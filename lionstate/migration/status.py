@@ -10,7 +10,9 @@ from sqlalchemy import Connection, func, or_, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.candidates import foreign_sessions
-from lionstate.migration.control import get_maintenance_enabled, load
+from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
+from lionstate.migration.fence import read_fence
+from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.progress import read_progress
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
@@ -34,12 +36,15 @@ def completion(phases: Mapping[str, int]) -> float:
     return done / (done + left) if left else 1.0
 
 
-def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now: float) -> MigrationStatus:
+def read_status(
+    conn: Connection, /, *, limit: int, seen: Mapping[str, int], process: str, now: float
+) -> MigrationStatus:
     """Read the status.
 
     Args:
         limit: Hottest progressions to name.
         seen: Appends observed in memory and not yet written.
+        process: The name of the asking one, as in a lease.
 
     Cost: one pass over the state rows, the sizes, the activity and an index of the progressions.
     Contract: ADR-0117 D5 (status).
@@ -66,8 +71,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         _s.phase == Phase.DUAL.value
     )
     remaining, oldest = conn.execute(dual).one()
-    controls = load(conn, now)
-    progress, amounts = read_progress(conn, phases, paused=controls.pause is not None, now=now)
+    pause = get_pause(conn, now)
+    progress, amounts = read_progress(conn, phases, paused=pause is not None, now=now)
     sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
     written = dialect_of(conn).written_by_others(conn, _NAMED)
     return MigrationStatus(
@@ -78,8 +83,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         blocked=dict(blocked),
         held=dict(held),
         hottest=_hottest(conn, limit, seen),
-        pause=controls.pause,
-        accept_foreign_writers=controls.accept_foreign_writers,
+        pause=pause,
+        accept_foreign_writers=switch_is_on(conn, ACCEPT_FOREIGN_KEY),
         foreign_sessions=len(sessions),
         foreign_progressions=len(written),
         foreign_sighted_at=now if written else sighted_at(conn, now),
@@ -88,6 +93,8 @@ def read_status(conn: Connection, /, *, limit: int, seen: Mapping[str, int], now
         sizes_measured_at=amounts.measured_at,
         completion=completion(phases),
         measured_at=now,
+        owner=read_ownership(conn, process),
+        fence=read_fence(conn),
         orders=read_orders(conn, now=now),
         ready=read_ready(conn),
         progress=progress,

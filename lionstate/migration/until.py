@@ -34,7 +34,7 @@ async def step_until_done(
     *,
     progression_id: str | None = None,
 ) -> tuple[list[MigrationStep], MigrationStatus]:
-    """Step until a step neither works nor ends at a cap; a store that stays locked is tried three times.
+    """Step until a step neither works nor ends at a cap; waits for a store under load, tries a locked one three times.
 
     Args:
         caps: Of each step, as `step` takes them.
@@ -50,6 +50,10 @@ async def step_until_done(
         on_status(found)
         if steps[-1].stop_reason in _CAPS_MET or steps[-1].did_work:
             busy = 0
+            continue
+        if steps[-1].stop_reason is StopReason.THROTTLED:
+            # Waiting for the store is no failure, however long it takes (design decision 25).
+            await asyncio.sleep(_BUSY_SECONDS)
             continue
         busy += 1
         if steps[-1].stop_reason is not StopReason.BUSY or busy >= _BUSY_STEPS:

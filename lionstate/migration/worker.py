@@ -58,8 +58,9 @@ class Worker(Copying):
 
     async def advance(self, progression_id: str) -> Turn | StopReason:
         """Do the next stage of one progression, several chunks of it when it is being copied."""
-        if self.over_time:
-            return StopReason.CAP_SECONDS
+        stop = await self.must_stop()
+        if stop is not None:
+            return stop
         exists, state = await self._store.read(bound(_look, progression_id))
         self.last = None
         if not exists:
@@ -74,7 +75,9 @@ class Worker(Copying):
                 return await self._copy(state)
             return await self._finish(state)
         if state.is_tombstone:
-            script = bound(remove_deleted_chunk, progression_id, permit=self._permit, now=time.time())
+            script = bound(
+                remove_deleted_chunk, progression_id, limit=self._removal(), permit=self._permit, now=time.time()
+            )
             return await self._remove(progression_id, script)
         self._memory.forget(progression_id)
         self.last = StopReason.DONE if state.phase is Phase.ITEMS else StopReason.BLOCKED
@@ -130,7 +133,7 @@ class Worker(Copying):
                 "ready", state.progression_id, bound(note_ready, proof, permit=self._permit, now=time.time())
             )
             return ready
-        allowed = allowed_seconds(proof.count, self._controls.verify_seconds)
+        allowed = allowed_seconds(proof.count, self._controls.knobs.verify_budget_seconds)
         estimate = await self._estimate(proof, allowed)
         stage = await self._cut_over(proof, estimate <= allowed)
         if stage.outcome is StageOutcome.HELD and stage.held is HeldReason.FENCE_MISSING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -54,23 +53,24 @@ def _read_collections(conn: Connection, ids: Sequence[str]) -> dict[str, Any]:
     return {row[0]: row[1] for row in rows}
 
 
-@dataclass(slots=True)
 class _Fact:
     """What is known of one progression under its lock, and what the batch will append to it."""
 
-    target: AppendTarget
-    state: AppendState | StorageState | None
-    was_written_by_others: bool = False
-    parsed: ParsedCollection | Unreadable | NeedsParse | None = None
-    accepted: dict[str, None] = field(default_factory=dict)
+    __slots__ = ("accepted", "in_items", "in_json", "parsed", "state", "target", "was_written_by_others")
 
-    @property
-    def in_json(self) -> bool:
-        return self.target in (AppendTarget.JSON, AppendTarget.DUAL)
-
-    @property
-    def in_items(self) -> bool:
-        return self.target in (AppendTarget.DUAL, AppendTarget.ITEMS)
+    def __init__(self, version: int | None, state: AppendState | StorageState | None) -> None:
+        """Take its locked rows; ``state`` is None when it has no state row."""
+        if state is None:
+            target = append_target(None, None, None)
+        else:
+            target = append_target(state.phase, state.authority, state.blocked_reason)
+        self.target = target
+        self.state = state
+        self.in_json = target is AppendTarget.JSON or target is AppendTarget.DUAL
+        self.in_items = target is AppendTarget.ITEMS or target is AppendTarget.DUAL
+        self.was_written_by_others = was_written_by_others(version, state)
+        self.parsed: ParsedCollection | Unreadable | NeedsParse | None = None
+        self.accepted: dict[str, None] = {}
 
 
 class Appender:
@@ -87,26 +87,26 @@ class Appender:
         A progression without a state row that has item rows is blocked here, and the batch commits that whatever
         becomes of the appends (decision 22).
 
-        Cost: at most five statements: parents, state rows, orphans of those without one, JSON values, membership.
+        Cost: at most five statements: parents, state rows, orphans of those without one, JSON values, membership. On
+        SQLite one for the first two, and for a single pair one for all that an append to item rows needs.
         """
         self._conn = conn
         self._values = parsed
         self._dialect = dialect_of(conn)
-        ids = sorted({progression for progression, _ in pairs})
-        facts = self._facts = {
-            pid: _fact(locked.state, was_written_by_others(locked))
-            for pid, locked in lock_for_append(conn, ids).items()
-        }
-        stateless = [progression for progression, fact in facts.items() if fact.state is None]
+        locked, members = lock_for_append(conn, pairs)
+        facts = self._facts = {pid: _Fact(version, state) for pid, version, state in locked}
+        stateless = [pid for pid, fact in facts.items() if fact.state is None]
         if stateless:
-            for progression, orphaned in record_orphans(conn, stateless).items():
-                facts[progression] = _fact(orphaned)
-        wanted = [pid for pid in ids if (fact := facts.get(pid)) and (fact.in_json or _doubts_items(fact))]
+            for pid, orphaned in record_orphans(conn, stateless).items():
+                facts[pid] = _Fact(None, orphaned)
+        wanted = [pid for pid, fact in facts.items() if fact.in_json or _doubts_items(fact)]
         if wanted:
             self._read_json(wanted)
-        in_rows = {progression for progression, fact in facts.items() if fact.target is AppendTarget.ITEMS}
-        seek = {pair for pair in pairs if pair[0] in in_rows}
-        self._members = self._dialect.existing_items(conn, sorted(seek)) if seek else set()
+        if members is None:
+            in_rows = {pid for pid, fact in facts.items() if fact.target is AppendTarget.ITEMS}
+            seek = {pair for pair in pairs if pair[0] in in_rows}
+            members = self._dialect.existing_items(conn, sorted(seek)) if seek else set()
+        self._members = members
 
     def _read_json(self, wanted: Sequence[str]) -> None:
         for progression, text in _read_collections(self._conn, wanted).items():
@@ -138,11 +138,15 @@ class Appender:
 
     def _is_member(self, fact: _Fact, pair: tuple[str, str]) -> bool:
         message_id = pair[1]
-        if pair in self._members or message_id in fact.accepted:
+        if message_id in fact.accepted:
+            return True
+        # Rows of any other phase decide nothing: a rollback leaves some behind for a while.
+        in_rows = fact.target is AppendTarget.ITEMS
+        if in_rows and pair in self._members:
             return True
         if not isinstance(fact.parsed, ParsedCollection):
             return False
-        if fact.target is AppendTarget.ITEMS and fact.state is not None:
+        if in_rows and fact.state is not None:
             return fact.parsed.contains_within(message_id, fact.state.frozen_count or 0)
         return fact.parsed.contains(message_id)
 
@@ -204,12 +208,6 @@ class Appender:
         }
         update_state(self._conn, progression, changes)
         return True
-
-
-def _fact(state: AppendState | StorageState | None, was_written_by_others: bool = False) -> _Fact:
-    if state is None:
-        return _Fact(append_target(None, None, None), None)
-    return _Fact(append_target(state.phase, state.authority, state.blocked_reason), state, was_written_by_others)
 
 
 def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:

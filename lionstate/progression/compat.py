@@ -6,10 +6,12 @@ outside, by the ``finish_`` functions, which are pure.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 
+from lionstate.dialects import Statement
 from lionstate.errors import InvalidInputError, PrefixGapError
 from lionstate.progression import items
 from lionstate.progression.collection import parse_readable
@@ -17,6 +19,7 @@ from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.digest import digest_of
 from lionstate.progression.phases import Phase
 from lionstate.progression.storage_state import StorageState
+from lionstate.schema.own import progression_orders
 
 __all__ = ["CompatPage", "Prefix", "compat_is_on", "finish_all", "finish_count", "finish_page", "proved_prefix"]
 
@@ -47,12 +50,24 @@ class CompatPage:
     newest_first: bool
 
 
+_END = Statement(
+    select(progression_orders.c.expires_at).where(
+        progression_orders.c.progression_id == bindparam("pid"), progression_orders.c.kind == "compat_read"
+    )
+)
+
+
+def _is_over(conn: Connection, progression_id: str) -> bool:
+    """Whether the switch of one progression had an end, and that is past. Cost: one seek."""
+    return any(end is not None and end <= time.time() for (end,) in _END.rows(conn, {"pid": progression_id}))
+
+
 def compat_is_on(conn: Connection, /, state: StorageState) -> bool:
     """Whether reads of a row whose authority is the items go through the frozen prefix.
 
     While blocked only the row's own switch counts: the block set it, by which of the two representations it trusts.
     """
-    if state.compat_read:
+    if state.compat_read and (state.phase is not Phase.ITEMS or not _is_over(conn, state.progression_id)):
         return True
     return state.phase is Phase.ITEMS and switch_is_on(conn, COMPAT_READ_KEY)
 

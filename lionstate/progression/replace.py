@@ -164,7 +164,7 @@ def set_progression(conn: Connection, /, progression_id: str, collection: Sequen
     if state is None:
         write_collection(conn, progression_id, prepared.text)
     elif not state.is_tombstone:
-        if was_written_by_others(locked):
+        if was_written_by_others(locked.version, locked.state):
             note_sighting(conn, progression_id, now=time.time())
         _replace(conn, state, prepared)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, select
 from lionstate.audit import DEFAULT_ACTOR, record_event
 from lionstate.dialects import Statement, dialect_of
 from lionstate.progression.phases import Phase
-from lionstate.progression.storage_state import Locked, LockedForAppend
+from lionstate.progression.storage_state import AppendState, StorageState
 from lionstate.schema.own import migration_control as table
 
 __all__ = ["SIGHTED_SECONDS", "note_sighting", "sighted_at", "was_written_by_others"]
@@ -36,12 +36,11 @@ def sighted_at(conn: Connection, /, now: float) -> float | None:
     return found
 
 
-def was_written_by_others(locked: Locked | LockedForAppend) -> bool:
+def was_written_by_others(version: int | None, state: StorageState | AppendState | None) -> bool:
     """Whether the parent row of a locked dual progression is not as lionstate's last write left it."""
-    state = locked.state
-    if state is None or state.phase is not Phase.DUAL or state.last_xact is None or locked.version is None:
+    if version is None or state is None or state.phase is not Phase.DUAL or state.last_xact is None:
         return False
-    return locked.version != state.last_xact
+    return version != state.last_xact
 
 
 def note_sighting(conn: Connection, /, progression_id: str, *, actor: str = DEFAULT_ACTOR, now: float) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, exists, select, update
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.dialects.statement import Row, compiled_once
@@ -14,12 +14,12 @@ from lionstate.errors import BlockedCode, InvalidInputError
 from lionstate.progression.collection import text_fault
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.schema.conversation import progressions
+from lionstate.schema.own import progression_items as items
 from lionstate.schema.own import progression_storage_state as table
 
 __all__ = [
     "AppendState",
     "Locked",
-    "LockedForAppend",
     "StorageState",
     "get_many",
     "get_state",
@@ -80,13 +80,6 @@ class AppendState(NamedTuple):
     last_xact: int | None
 
 
-class LockedForAppend(NamedTuple):
-    """As ``Locked``, with what an append needs of the state row."""
-
-    version: int | None
-    state: AppendState | None
-
-
 class Locked(NamedTuple):
     """A locked progression: its parent row exists; ``state`` is None when it has no state row."""
 
@@ -102,9 +95,9 @@ _AUTHORITIES = {authority.value: authority for authority in Authority}
 class _Form(Generic[S]):
     """The queries of one form of the state row, one object per dialect so that each is compiled once."""
 
-    def __init__(self, make: Callable[[Iterable[Any]], S], names: tuple[str, ...]) -> None:
-        self._make: Callable[[Iterable[Any]], S] = make
-        self._flags = tuple(place for place, name in enumerate(names) if name in ("compat_read", "shadow_rows"))
+    def __init__(self, of: Callable[[Sequence[Any]], S], names: tuple[str, ...]) -> None:
+        # Makes a state of one row of ``states_query``.
+        self.of: Callable[[Sequence[Any]], S] = of
         columns = [table.c[name] for name in names]
         self._states = select(*columns)
         joined = progressions.outerjoin(table, table.c.progression_id == progressions.c.id)
@@ -131,17 +124,41 @@ class _Form(Generic[S]):
             self._both_for[name] = self._both.where(dialect.among(progressions.c.id, "ids"))
         return compiled_once(self._both_for[name]).rows(conn, {"ids": dialect.bind_ids(ids)})
 
-    def of(self, row: Sequence[Any]) -> S:
-        """One row of ``states_query``."""
-        values = list(row)
-        values[1], values[2] = _PHASES[values[1]], _AUTHORITIES[values[2]]
-        for place in self._flags:
-            values[place] = bool(values[place])
-        return self._make(values)
+
+_FLAGS = tuple(place for place, name in enumerate(StorageState._fields) if name in ("compat_read", "shadow_rows"))
 
 
-_WHOLE = _Form(StorageState._make, StorageState._fields)
-_FOR_APPEND = _Form(AppendState._make, AppendState._fields)
+def _whole(row: Sequence[Any]) -> StorageState:
+    values = list(row)
+    values[1], values[2] = _PHASES[values[1]], _AUTHORITIES[values[2]]
+    for place in _FLAGS:
+        values[place] = bool(values[place])
+    return StorageState._make(values)
+
+
+def _for_append(row: Sequence[Any]) -> AppendState:
+    pid, phase, authority, following, frozen_count, reason, compat_read, last_xact = row
+    return AppendState(
+        pid, _PHASES[phase], _AUTHORITIES[authority], following, frozen_count, reason, bool(compat_read), last_xact
+    )
+
+
+_WHOLE = _Form(_whole, StorageState._fields)
+_FOR_APPEND = _Form(_for_append, AppendState._fields)
+
+# One append, where the transaction itself is the lock: parent, state row and membership in one statement.
+_PAIR = Statement(
+    select(
+        exists(
+            select(items.c.ordinal)
+            .where(items.c.progression_id == bindparam("pid"))
+            .where(items.c.message_id == bindparam("mid"))
+        ),
+        *(table.c[name] for name in AppendState._fields),
+    )
+    .select_from(progressions.outerjoin(table, table.c.progression_id == progressions.c.id))
+    .where(progressions.c.id == bindparam("pid"))
+)
 
 
 def _usable(ids: Iterable[object]) -> list[str]:
@@ -163,9 +180,25 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     return {pid: Locked(version, state) for pid, version, state in _lock(conn, ids, _WHOLE)}
 
 
-def lock_for_append(conn: Connection, /, ids: Sequence[str]) -> dict[str, LockedForAppend]:
-    """``lock_many`` for appends, which reads what they need."""
-    return {pid: LockedForAppend(version, state) for pid, version, state in _lock(conn, ids, _FOR_APPEND)}
+def lock_for_append(
+    conn: Connection, /, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, int | None, AppendState | None]], set[tuple[str, str]] | None]:
+    """``lock_many`` for appends of ids to progressions, which reads what they need.
+
+    Returns:
+        Id, version and state of each parent, and which pairs are item rows; None when that was not looked at.
+    """
+    if len(pairs) == 1 and not dialect_of(conn).capabilities.concurrent_writers:
+        ((pid, mid),) = pairs
+        _usable((pid,))
+        if text_fault(mid) is None:
+            rows = _PAIR.rows(conn, {"pid": pid, "mid": mid})
+            if not rows:
+                return [], set()
+            row = rows[0]
+            state = None if row[1] is None else _for_append(row[1:])
+            return [(pid, None, state)], set(pairs) if row[0] else set()
+    return _lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND), None
 
 
 def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:

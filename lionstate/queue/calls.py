@@ -32,7 +32,11 @@ class OperationCalls:
         self, operation: Operation, params: Mapping[str, Any], deadline: float | None, key: RequestKey | None
     ) -> Any:
         """Run one operation; its refusal is raised."""
-        ticket = self._tickets.of_operation(await self._prepared(operation, params, key), deadline)
+        if key is None and operation.prepare is None:
+            prepared = PreparedCall(operation, params, None)
+        else:
+            prepared = await self._prepared(operation, params, key)
+        ticket = self._tickets.of_operation(prepared, deadline)
         try:
             self._queue().submit(ticket)
         except StateError:

@@ -266,17 +266,19 @@ class WriteQueue:
         reparse: list[tuple[Ticket, NeedsParse | Later]] = []
         written: list[Ticket] = []
         for ticket, outcome in zip(batch.taken, outcomes, strict=True):
-            if isinstance(outcome, NotWritten) and outcome.error.code == "backend_busy" and self._may_wait(ticket):
-                busy.append(ticket)
-            elif isinstance(outcome, Written) and isinstance(outcome.value, (NeedsParse, Later)):
-                reparse.append((ticket, outcome.value))
-            elif isinstance(outcome, Written):
+            if isinstance(outcome, Written):
+                value = outcome.value
+                if isinstance(value, (NeedsParse, Later)):
+                    reparse.append((ticket, value))
+                    continue
                 written.append(ticket)
-                if isinstance(outcome.value, Reply):
-                    safely(outcome.value.after_commit)
-                    outcome = Written(outcome.value.value)
+                if isinstance(value, Reply):
+                    safely(value.after_commit)
+                    outcome = Written(value.value)
                 if not ticket.future.done():
                     ticket.future.set_result(outcome)
+            elif isinstance(outcome, NotWritten) and outcome.error.code == "backend_busy" and self._may_wait(ticket):
+                busy.append(ticket)
             else:
                 self._settle(ticket, outcome)
         # The callers just answered go first: what they ask next is on its way to the writer when this is counted.

@@ -98,7 +98,7 @@ class Lionstate(Subject):
         while True:
             step = await service.step(progression_id=self.talk.branch_progression)
             steps += 1
-            if str(step.stop_reason) not in ("cap_items", "cap_bytes", "cap_seconds", "busy"):
+            if str(step.stop_reason) not in ("cap_items", "cap_bytes", "cap_seconds", "busy", "throttled"):
                 break
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         return {

@@ -49,9 +49,9 @@ class DaemonProcess:
             folder: For the socket and the log.
             flags: Settings, dots as double underscores.
         """
-        self.socket = folder / "lionstated.sock"
+        self.socket = Path(flags.get("listen__socket") or folder / "lionstated.sock")
         self.ops = f"127.0.0.1:{free_port()}"
-        self.log = folder / "lionstated.log"
+        self.log = self.socket.with_suffix(".log")
         given = {"database__url": url, "listen__socket": str(self.socket), "listen__ops": self.ops, **flags}
         arguments = [
             part for name, value in given.items() for part in (f"--{name.replace('__', '-').replace('_', '-')}", value)

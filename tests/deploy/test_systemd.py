@@ -54,9 +54,7 @@ def seen() -> Iterator[dict[str, Any]]:
         (folder / "out").mkdir()
         (folder / "out").chmod(0o777)
         (units / "lionstate-check.target").write_text(_TARGET)
-        (units / "lionstate-check.service").write_text(
-            _CHECK.format(python=sys.executable, program=HERE / "inside.py")
-        )
+        (units / "lionstate-check.service").write_text(_CHECK.format(python=sys.executable, program=HERE / "inside.py"))
         command = 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
         namespaces = ("--pid", "--fork", "--kill-child", "--mount", "--uts", "--ipc", "--net", "--cgroup")
         done = subprocess.run(

@@ -112,7 +112,7 @@ class RealStore:
         await self.state.migration.set_accept_foreign_writers(True)
         step = await self.state.migration.step(progression_id=self.progression_id)
         # The fence gives way to the server's own analyze; a slow machine needs more steps.
-        while step.stop_reason in (StopReason.BUSY, StopReason.CAP_SECONDS):
+        while step.stop_reason in (StopReason.BUSY, StopReason.CAP_SECONDS, StopReason.THROTTLED):
             step = await self.state.migration.step(progression_id=self.progression_id)
         assert 1 == step.cut_over
 

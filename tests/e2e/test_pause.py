@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 
 from lionstate import StateClient
+from lionstate.errors import PhaseConflictError
 from tests.demo.processes import DaemonProcess
 from tests.e2e.conftest import Daemons, lionstate
 
@@ -93,8 +95,17 @@ async def test_commands_in_parallel(daemons: Daemons, folder: Path) -> None:
             lambda: migration.verify(f"p{chance.randrange(6)}"),
             lambda: migration.set_maintenance_enabled(chance.random() < 0.5),
             lambda: migration.set_compat_read_everywhere(chance.random() < 0.5),
+            lambda: migration.exclude(f"p{chance.randrange(6)}", clear=chance.random() < 0.7),
+            lambda: migration.prioritize(f"p{chance.randrange(6)}", clear=chance.random() < 0.5),
+            lambda: migration.cutover_all_ready(max_seconds=0.2),
+            lambda: commanded(f"p{chance.randrange(6)}"),
             lambda: client.append_to_progression(f"p{chance.randrange(6)}", f"new-{chance.random()}"),
         ]
+
+        async def commanded(progression_id: str) -> None:
+            # In another phase it is refused by name, which is an answer.
+            with contextlib.suppress(PhaseConflictError):
+                await migration.cutover(progression_id, max_seconds=0.2)
 
         async def others() -> None:
             nonlocal answered
@@ -102,19 +113,33 @@ async def test_commands_in_parallel(daemons: Daemons, folder: Path) -> None:
                 await chance.choice(commands)()
                 answered += 1
 
-        async def switch() -> bool:
+        async def switch() -> str:
             nonlocal answered
-            paused = False
-            for _ in range(50):
-                paused = chance.random() < 0.5
-                await (migration.pause(reason="random") if paused else migration.resume())
+            last = "resume"
+            for _ in range(25):
+                last = chance.choice(["pause", "stop", "resume"])
+                await getattr(migration, last)(reason="random")
                 answered += 1
-            return paused
+            return last
 
-        paused, *_ = await asyncio.gather(switch(), *(others() for _ in range(6)))
+        async def hold() -> bool:
+            nonlocal answered
+            held = False
+            for _ in range(25):
+                held = chance.random() < 0.5
+                await (migration.hold_all(reason="random") if held else migration.release_all())
+                answered += 1
+            return held
+
+        last, held, *_ = await asyncio.gather(switch(), hold(), *(others() for _ in range(6)))
         assert 200 == answered
-        assert paused == ((await migration.paused()) is not None)
+        status = await migration.status(limit=0)
+        assert {"pause": False, "stop": True, "resume": None}[last] == (status.pause and status.pause.stopped)
+        assert held == (status.orders.hold_all is not None)
         await migration.resume()
+        await migration.release_all()
+        for number in range(6):
+            await migration.exclude(f"p{number}", clear=True)
         await migration.set_maintenance_enabled(True)
         await until(client, "items", 6)
         assert {} == dict((await migration.status(limit=0)).blocked)

@@ -21,7 +21,7 @@ import lionstate.engine.reader
 import lionstate.engine.sqlite
 import lionstate.store
 from lionstate import StateDB
-from lionstate.migration import ProgressionMigrationService, StopReason
+from lionstate.migration import ProgressionMigrationService, StopReason, governor
 from tests.support.statements import seen_on_postgresql
 
 CRASHED = 77
@@ -70,6 +70,7 @@ def hook(counter: Counter) -> None:
     event.listen(Engine, "commit", commit)
     # No timer that would add statements of its own.
     lionstate.store._TICK_SECONDS = 3_600.0
+    governor._ASK_SECONDS = 3_600.0
 
 
 async def forward(db: StateDB, counter: Counter) -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from lionstate.engine import EngineSettings
-from lionstate.engine import sqlite as writer_module
+from lionstate.engine import EngineSettings, lock_debt
 from lionstate.errors import BackendBusyError, ClosedError, DeadlineExceededError
 from lionstate.store import Store
 from tests.support.children import child, output_of
@@ -98,20 +97,23 @@ def _work(conn: Connection) -> None:
     time.sleep(0.003)
 
 
-async def _foreign_tries(store: Store, path: Path, tries: int, busy_ms: int, enough: float) -> list[float | str]:
-    """Let 64 callers keep the writer busy while another process tries; its waits and errors."""
+async def _foreign_tries(
+    store: Store, path: Path, tries: int, busy_ms: int, enough: float, *, callers: int = 64, rest: float = 0.0
+) -> list[float | str]:
+    """Let callers keep the writer busy while another process tries; its waits and errors."""
     stop = asyncio.Event()
 
     async def caller() -> None:
         while not stop.is_set():
             await store.write("work", _work, progressions=["p"])
+            await asyncio.sleep(rest)
 
-    callers = [asyncio.create_task(caller()) for _ in range(64)]
+    working = [asyncio.create_task(caller()) for _ in range(callers)]
     try:
         printed = await asyncio.to_thread(output_of, _FOREIGN_WRITER, path, tries, busy_ms, enough)
     finally:
         stop.set()
-        await asyncio.gather(*callers)
+        await asyncio.gather(*working)
     found: list[float | str] = json.loads(printed)
     return found
 
@@ -126,11 +128,22 @@ async def test_a_foreign_process_gets_its_turn(tmp_path: Path, monkeypatch: pyte
         assert [] == [wait for wait in waits if isinstance(wait, str)]
         longest = max(wait for wait in waits if isinstance(wait, float))
         with monkeypatch.context() as patch:
-            patch.setattr(writer_module, "_HOLD_BEFORE_PAUSE", 1e9)
+            patch.setattr(lock_debt, "LOCK_DEBT_LIMIT_SECONDS", 1e9)
             unprotected = await _foreign_tries(store, path, 30, 3_000, 2 * longest)
     last = unprotected[-1]
     print(f"with the pause: 30 tries, none over {longest:.2f} s; without: try {len(unprotected)} ended with {last}")
     assert isinstance(last, str) or last > 2 * longest
+
+
+async def test_a_lock_that_is_free_half_of_the_time_needs_no_pause(tmp_path: Path) -> None:
+    """One caller that rests as long as it works delays nobody: every try of the other process succeeds soon."""
+    path, pauses = tmp_path / "state.db", list[float]()
+    async with _opened(path, EngineSettings()) as store:
+        writer = store.sqlite_writer
+        assert writer is not None
+        writer._observer.pause = pauses.append  # type: ignore[method-assign]
+        waits = await _foreign_tries(store, path, 20, 5_000, 5.0, callers=1, rest=0.006)
+    assert ([], []) == (pauses, [wait for wait in waits if isinstance(wait, str) or wait > 2.5])
 
 
 async def test_an_exclusive_store_does_not_pause(tmp_path: Path) -> None:
@@ -139,7 +152,7 @@ async def test_an_exclusive_store_does_not_pause(tmp_path: Path) -> None:
     async with _opened(tmp_path / "state.db", EngineSettings(exclusive=True)) as store:
         writer = store.sqlite_writer
         assert writer is not None
-        writer._held_total = 10.0
+        writer._debt._seconds = 10.0
         writer._observer.pause = pauses.append  # type: ignore[method-assign]
         await append(store, "p", "a")
     assert [] == pauses

@@ -228,7 +228,7 @@ async def test_a_fence_removed_after_the_proof_is_seen_in_the_cutovers_transacti
 async def test_a_cutover_within_no_budget_needs_nothing_read(backend: Backend) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.set_verify_budget(1e-9)
+    await service.set_knob("verify_budget_seconds", 1e-9)
     assert (StopReason.DONE, 1) == (lambda step: (step.stop_reason, step.cut_over))(await service.step(**WHOLE))
 
 
@@ -236,7 +236,7 @@ async def test_a_cutover_over_its_budget_is_held_with_the_figure(backend: Backen
     """fault 19: never silently skipped; held after three misses, with a verb to raise the budget."""
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    await service.set_verify_budget(1e-9)
+    await service.set_knob("verify_budget_seconds", 1e-9)
     staged = Staged(backend)
 
     async def before(name: str) -> None:
@@ -259,13 +259,13 @@ async def test_a_cutover_over_its_budget_is_held_with_the_figure(backend: Backen
     assert "verify_over_budget" == row["held_reason"]
     assert "budget 0.0 ms" in row["held_detail"] and "ids, budget" in row["held_detail"]
     assert StopReason.HELD == (await service.step(progression_id="p", **WHOLE)).stop_reason
-    await service.set_verify_budget(10.0)
+    await service.set_knob("verify_budget_seconds", 10.0)
     assert StopReason.HELD == (await service.step(**WHOLE)).stop_reason
     assert await service.release("p")
     assert not await service.release("p")
     assert StopReason.DONE == (await service.step(**WHOLE)).stop_reason
     with pytest.raises(InvalidInputError):
-        await service.set_verify_budget(0)
+        await service.set_knob("verify_budget_seconds", 0)
 
 
 # Rollback.

@@ -68,8 +68,9 @@ async def test_held_cutovers_wait_ready_until_one_is_commanded(backend: Backend,
     assert status.ready.oldest_proved_at is not None and began <= status.ready.oldest_proved_at <= time.time()
     # A second step has nothing to do and proves nothing.
     before = await rows_of_everything(backend)
-    step = await service.step(**WHOLE)
-    assert (StopReason.HELD, {}) == (step.stop_reason, step.verified)
+    for name in (None, "p"):
+        step = await service.step(progression_id=name, **WHOLE)
+        assert (StopReason.HELD, {}) == (step.stop_reason, step.verified)
     assert before == await rows_of_everything(backend)
 
     await state.append_to_progression("p", "new")
@@ -260,6 +261,8 @@ async def test_a_rolled_back_and_replaced_progression_is_not_ready(backend: Back
     assert 0 == (await service.status()).ready.count
     await until_done(service)
     assert 1 == (await service.status()).ready.count
+    await backend.execute("UPDATE progression_storage_state SET generation = generation + 1")
+    assert (0, None) == ((await service.status()).ready.count, (await service.explain("p")).ready_since)
     async with foreign(backend) as other:
         await other.append("p", "theirs")
     step = await service.cutover("p", accept_foreign_writers=True)

@@ -89,6 +89,13 @@ CORRUPTIONS: dict[str, tuple[str | None, str | None, str, str, bool]] = {
         "items",
         True,
     ),
+    "row below 0": (
+        "INSERT INTO progression_items VALUES ('p', -5, 'x')",
+        None,
+        "count_mismatch",
+        "items",
+        True,
+    ),
     "gap in the tail": (
         "DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = 21",
         None,
@@ -161,7 +168,14 @@ CORRUPTIONS: dict[str, tuple[str | None, str | None, str, str, bool]] = {
         True,
     ),
 }
-COMPAT = {"row missing", "row altered", "ordinal moved", "record of the rows", "row missing, JSON appended to"}
+COMPAT = {
+    "row below 0",
+    "row missing",
+    "row altered",
+    "ordinal moved",
+    "record of the rows",
+    "row missing, JSON appended to",
+}
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

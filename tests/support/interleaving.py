@@ -23,7 +23,8 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
-from lionstate.engine import StoreURL
+from lionstate.engine import SilentObserver, StoreURL
+from lionstate.engine.load import Load
 from lionstate.engine.script import Deferred, Reply
 from lionstate.progression.parsed import ParsedValues
 
@@ -68,6 +69,7 @@ class Actor:
         self.url = StoreURL.of(":memory:")
         self.dialect: Dialect = side.dialect
         self.parsed = ParsedValues(inline_bytes=None)
+        self.load = Load(SilentObserver())
         self.status = Status.RUNNING
         self.began: int | None = None
         self.ended: int | None = None

@@ -29,7 +29,7 @@ from lionstate.migration import ProgressionMigrationService, StopReason, Verific
 from tests.support.backends import Backend, database_of, empty_database
 from tests.support.cast import FOREIGN_APPEND
 from tests.support.conversations import message
-from tests.support.migration import WHOLE
+from tests.support.migration import WHOLE, patient
 from tests.support.stores import params_of
 
 __all__ = ["target", "try_histories"]
@@ -85,7 +85,7 @@ class Histories(RuleBasedStateMachine):
         self.run_now(empty_database(self.state))
         # The fence, as any store has it after its first cutover or creation in items.
         self.run_now(self.state.create_progression("fence", []))
-        self.run_now(self.service.set_verify_budget(60.0))
+        self.run_now(patient(self.backend))
         self.lists["fence"] = []
 
     def teardown(self) -> None:

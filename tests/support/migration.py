@@ -19,6 +19,7 @@ from tests.support.backends import Backend
 
 __all__ = [
     "IDS",
+    "PATIENT",
     "TAMPER",
     "WHOLE",
     "Foreign",
@@ -36,6 +37,17 @@ __all__ = [
     "until_done",
 ]
 
+PATIENT = {
+    "verify.budget_seconds": 5.0,
+    "knob.hold_target_seconds": 10.0,
+    "knob.nice_ratio": 1.0,
+    "knob.lock_wait_limit_seconds": 60.0,
+    "knob.queue_age_limit_seconds": 600.0,
+    "knob.free_disk_floor_bytes": 0,
+    "knob.wal_rate_limit_bytes": 10**12,
+    "knob.parity_limit_per_minute": 1_000,
+    "knob.error_budget": 1_000,
+}
 # Caps that do not end a step.
 WHOLE: dict[str, Any] = {"max_items": 10**9, "max_bytes": 10**12, "max_seconds": 120.0}
 
@@ -115,6 +127,7 @@ class Staged:
         self.url = self.store.url
         self.dialect = self.store.dialect
         self.parsed = self.store.parsed
+        self.load = self.store.load
         self.before: Callable[[str], Awaitable[None]] | None = None
         self.after: Callable[[str, Any], Awaitable[None]] | None = None
         self.after_read: Callable[[], Awaitable[None]] | None = None
@@ -153,11 +166,13 @@ def service_of(backend: Backend) -> ProgressionMigrationService:
 
 
 async def patient(backend: Backend) -> None:
-    """Give cutovers more time than the default: a test machine may be slow for reasons of its own."""
-    await backend.execute(
-        "INSERT INTO migration_control (key, value, actor, updated_at)"
-        " VALUES ('verify.budget_seconds', '5.0', 'test', 1.0)"
-    )
+    """Turn the knobs so that a test machine may be slow for reasons of its own: chunks are as large as can be."""
+    for key, value in PATIENT.items():
+        await backend.execute(
+            "INSERT INTO migration_control (key, value, actor, updated_at) VALUES (:key, :value, 'test', 1.0)",
+            key=key,
+            value=json.dumps(value),
+        )
 
 
 async def until_done(service: ProgressionMigrationService, **caps: Any) -> list[MigrationStep]:

@@ -29,7 +29,9 @@ def service() -> configparser.SectionProxy:
     return _Unit(UNITS / "lionstated.service")["Service"]
 
 
-@pytest.mark.parametrize("drop_ins", [(), *((name,) for name in DROP_INS)], ids=lambda names: "+".join(names) or "plain")
+@pytest.mark.parametrize(
+    "drop_ins", [(), *((name,) for name in DROP_INS)], ids=lambda names: "+".join(names) or "plain"
+)
 def test_systemd_has_nothing_to_say(tmp_path: Path, drop_ins: tuple[str, ...]) -> None:
     """Unknown keys and bad values are a line on stderr, with exit code 0."""
     units = install_systemd(tmp_path, *drop_ins)

@@ -42,7 +42,7 @@ class TestChunks:
 class TestBudget:
     @pytest.mark.parametrize(("count", "seconds"), [(0, 0.05), (10, 0.05), (100_000, 0.05), (1_000_000, 0.5)])
     def test_it_grows_with_the_history_and_never_below_one_share(self, count: int, seconds: float) -> None:
-        assert pytest.approx(seconds) == allowed_seconds(count)
+        assert pytest.approx(seconds) == allowed_seconds(count, 0.05)
 
     @pytest.mark.parametrize("bad", [0, -1, float("nan"), True, "1"])
     def test_caps_that_are_no_positive_numbers(self, bad: float) -> None:

@@ -124,6 +124,14 @@ def test_short_steps_add_up_to_one_sample() -> None:
     assert Sample(150, 1, 15, 0.75, pytest.approx(0.9), 4096, 0.002, 0.003, 7) == both
 
 
+def test_noting_sizes_is_no_work() -> None:
+    """A store of 150,000 values takes a while to be measured, once; what is left does not take as long each."""
+    keeper = SpeedKeeper()
+    keeper.note(StepTally(items=10, chunks=1, sizing_seconds=15.0).step(StopReason.DONE, 16.0), None)
+    assert keeper._waiting is not None
+    assert (1.0, 1.0) == (keeper._waiting.seconds, keeper._waiting.elapsed_seconds)
+
+
 def test_words() -> None:
     assert ["0.0 %", "99.9 %", "100.0 %"] == [percent(share) for share in (0.0, 0.99999, 1.0)]
     assert ["unknown", "about 1 s", "about 119 s", "about 2 min", "about 3 h", "about 2 d"] == [

@@ -4,7 +4,8 @@ Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables 
 """
 
 from .load import description_of, flag_names, is_switch, load_settings
-from .model import Delivery, Maintenance, Settings, is_loopback, split_address
+from .maintenance import Maintenance
+from .model import Delivery, Settings, is_loopback, split_address
 from .text import config_text, effective_text, mask_url
 
 __all__ = [

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -19,6 +19,9 @@ from pydantic_settings import (
 )
 
 from lionstate.errors import InvalidInputError
+
+from .maintenance import Maintenance
+from .section import Section
 
 __all__ = ["ENV_PREFIX", "Settings", "is_loopback", "split_address"]
 
@@ -45,17 +48,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _absent(cls, value: object) -> object:
-        # TOML and environment have no null: empty text stands for "not given".
-        return None if value == "" else value
-
-
-class Database(_Section):
+class Database(Section):
     """The store."""
 
     url: SecretStr | None = Field(default=None, description="Path or URL of the store; there is no default.")
@@ -75,7 +68,7 @@ class Database(_Section):
     exclusive: bool = Field(default=False, description="true: no other process writes this SQLite file.")
 
 
-class Storage(_Section):
+class Storage(Section):
     """What new progressions and new stores look like."""
 
     normalized: bool | None = Field(
@@ -84,7 +77,7 @@ class Storage(_Section):
     lionagi_compatible: bool = Field(default=False, description="Create a new store so that LionAGI 0.36.0 opens it.")
 
 
-class Listen(_Section):
+class Listen(Section):
     """Where clients and monitoring connect."""
 
     socket: str | None = Field(
@@ -108,13 +101,13 @@ class Listen(_Section):
         return value
 
 
-class Auth(_Section):
+class Auth(Section):
     """Who may use the TCP listeners."""
 
     token_file: str | None = Field(default=None, description="File that holds the bearer token, one line.")
 
 
-class Queue(_Section):
+class Queue(Section):
     """The write queue and its batches."""
 
     max_operations: int = Field(default=10000, ge=1, description="Waiting operations before `overloaded`.")
@@ -124,7 +117,7 @@ class Queue(_Section):
     max_hold_ms: int = Field(default=25, ge=1, description="Estimated lock hold of one transaction.")
 
 
-class Receipts(_Section):
+class Receipts(Section):
     """What is kept of writes with an idempotency key, so that a repeat gets the first answer."""
 
     keep_seconds: float = Field(default=86400.0, ge=900, description="How long a repeat is recognised.")
@@ -133,28 +126,7 @@ class Receipts(_Section):
     )
 
 
-class Maintenance(_Section):
-    """The background migration."""
-
-    enabled: bool = Field(default=False, description="Run it; pause and resume apply on top.")
-    interval_seconds: float = Field(default=1.0, gt=0, description="Time between two ticks.")
-    chunks_per_tick: int = Field(default=20, ge=1, description="Chunks of one tick.")
-    max_items: int = Field(default=500, ge=1, le=500, description="Elements of one chunk.")
-    accept_foreign_writers: bool = Field(
-        default=False, description="Cut over although another program was seen writing the store."
-    )
-    scrub_items_per_second: int = Field(
-        default=5000, ge=0, description="Rows that the scrubber compares; 0: it does not run by itself."
-    )
-    scrub_interval_seconds: float = Field(
-        default=3600.0, ge=0, description="From the end of a pass of the scrubber to the next one."
-    )
-    shadow_read_ratio: float = Field(
-        default=0.01, ge=0, le=1, description="Share of the reads in dual that are compared with the rows afterwards."
-    )
-
-
-class Delivery(_Section):
+class Delivery(Section):
     """The outbox: a command of yours delivers each dispatch, at least once."""
 
     enabled: bool = Field(default=False, description="Run it; needs a command.")
@@ -197,13 +169,13 @@ class Delivery(_Section):
         return self
 
 
-class Shutdown(_Section):
+class Shutdown(Section):
     """The end of the process."""
 
     drain_seconds: float = Field(default=20.0, gt=0, description="Budget for requests under way at shutdown.")
 
 
-class Log(_Section):
+class Log(Section):
     """Logs on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level to write.")

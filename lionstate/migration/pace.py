@@ -1,0 +1,46 @@
+"""How large the next chunk is, and how long to rest after it. Pure."""
+
+from __future__ import annotations
+
+from lionstate.migration.knobs import Knobs
+
+__all__ = ["ChunkSize", "rest_seconds"]
+
+_SHRINK = 0.5
+_GROW = 1.25
+_MOST_REST_SECONDS = 1.0
+
+
+class ChunkSize:
+    """Fits the elements of a chunk to a lock hold: down by half at most, up by a quarter at most.
+
+    Begins at the configured size and never at the least: a first guess that is small stays small for as long as
+    nobody looks. Contract: design decision 36; ADR-0117 D3.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is measured yet."""
+        self._items: float | None = None
+
+    def items(self, knobs: Knobs) -> int:
+        """Elements of the next chunk, between ``min_items`` and ``max_items``."""
+        if self._items is None:
+            return knobs.max_items
+        return int(min(knobs.max_items, max(self._items, min(knobs.min_items, knobs.max_items))))
+
+    def learn(self, taken: int, hold_seconds: float, knobs: Knobs) -> None:
+        """Take note of a chunk of ``taken`` elements that held the lock for so long.
+
+        A chunk that was cut short by something else says nothing about what a longer one may take.
+        """
+        wanted = knobs.hold_target_seconds / max(hold_seconds, 1e-9)
+        size = self.items(knobs)
+        if wanted < 1 or taken >= size:
+            fitted = size * min(_GROW, max(_SHRINK, wanted))
+            # What the bounds hide must not be unlearned first when they move.
+            self._items = min(float(knobs.max_items), max(fitted, float(min(knobs.min_items, knobs.max_items))))
+
+
+def rest_seconds(hold_seconds: float, knobs: Knobs) -> float:
+    """How long to leave the lock alone after a hold, so that the holds take ``nice_ratio`` of the time."""
+    return min(_MOST_REST_SECONDS, hold_seconds * (1 / knobs.nice_ratio - 1))
