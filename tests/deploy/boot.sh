@@ -18,7 +18,8 @@ for node in null zero full random urandom tty; do
     mount --bind "/dev/$node" "root/dev/$node"
 done
 mkdir root/dev/pts root/dev/shm
-mount -t devpts devpts root/dev/pts
+mount -t devpts -o newinstance,ptmxmode=666 devpts root/dev/pts
+ln -s pts/ptmx root/dev/ptmx
 mount -t tmpfs -o mode=755 tmpfs root/run
 mkdir -p root/out
 mount --bind "$folder/out" root/out

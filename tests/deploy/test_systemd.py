@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any
 
 import pytest
 
+import lionstate
+import lionstated
 from tests.deploy import inside
-from tests.support.deployment import install_systemd, tool
+from tests.support.deployment import install_systemd, run, tool
 
+SYSTEM_PYTHON = "/usr/bin/python3"
 HERE = Path(__file__).parent
 CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
@@ -37,6 +41,28 @@ TimeoutStartSec=240
 """
 
 
+_COMMAND = """#!/opt/lionstate/bin/python3
+from lionstated.__main__ import main
+
+main()
+"""
+
+
+def _install_package(tree: Path) -> None:
+    """Make /opt/lionstate of the system's Python, with the packages of these tests: a home is closed to the unit."""
+    environment = tree / "opt/lionstate"
+    code, text = run(SYSTEM_PYTHON, "-m", "venv", "--without-pip", environment)
+    assert 0 == code, text
+    [packages] = environment.glob("lib/python*/site-packages")
+    if packages.parent.name != f"python3.{sys.version_info.minor}":
+        pytest.skip(f"the system has {packages.parent.name}, these packages are of 3.{sys.version_info.minor}")
+    paths = [sysconfig.get_path("purelib"), str(Path(lionstate.__file__).parents[1])]
+    paths += [str(Path(lionstated.__file__).parents[1])]
+    (packages / "tests.pth").write_text("\n".join(dict.fromkeys(paths)))
+    (environment / "bin/lionstated").write_text(_COMMAND)
+    (environment / "bin/lionstated").chmod(0o755)
+
+
 @pytest.fixture(scope="module")
 def seen() -> Iterator[dict[str, Any]]:
     """What was seen inside, by check."""
@@ -51,10 +77,11 @@ def seen() -> Iterator[dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="lsboot"))
     try:
         units = install_systemd(folder / "tree")
+        _install_package(folder / "tree")
         (folder / "out").mkdir()
         (folder / "out").chmod(0o777)
         (units / "lionstate-check.target").write_text(_TARGET)
-        (units / "lionstate-check.service").write_text(_CHECK.format(python=sys.executable, program=HERE / "inside.py"))
+        (units / "lionstate-check.service").write_text(_CHECK.format(python=SYSTEM_PYTHON, program=HERE / "inside.py"))
         command = 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
         namespaces = ("--pid", "--fork", "--kill-child", "--mount", "--uts", "--ipc", "--net", "--cgroup")
         done = subprocess.run(

@@ -33,9 +33,8 @@ def run(*command: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def install_systemd(folder: Path, *drop_ins: str) -> Path:
-    """``make install-systemd`` into a folder, for the environment of these tests; where the units are."""
-    environment = Path(sys.executable).parents[1]
+def install_systemd(folder: Path, *drop_ins: str, environment: Path = Path("/opt/lionstate")) -> Path:
+    """``make install-systemd`` into a folder, for a package in ``environment``; where the units are."""
     code, text = run(
         "make",
         "--no-print-directory",
