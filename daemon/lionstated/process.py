@@ -18,6 +18,7 @@ from . import logs
 from .api import ApiServer, Health, Listeners, NewsLike, OperationLike, StoreLike, Verb, operations_app, service_app
 from .metrics import Metrics
 from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
+from .reloading import settle
 from .settings import Settings
 from .supervision import Service, supervise
 
@@ -101,6 +102,7 @@ class Daemon:
         self._stop = anyio.Event()
         self._parts: Parts | None = None
         self._servers: list[ApiServer] = []
+        self._listeners = Listeners()
         self._scope: anyio.CancelScope | None = None
         self._closing: anyio.CancelScope | None = None
         self._reason = "requested"
@@ -146,13 +148,15 @@ class Daemon:
         self._notifier.reloading()
         try:
             fresh = self._read_settings()
+            tokens = self._listeners.renew(self.settings)
         except ValueError as exc:
             self._log.error("reload_refused", reason=str(exc))
         else:
-            logs.set_level(fresh.log.level)
+            self.settings = settle(self.settings, fresh)
+            logs.set_level(self.settings.log.level)
             if self._parts is not None:
-                self._parts.reload(fresh)
-            self._log.info("reloaded")
+                self._parts.reload(self.settings)
+            self._log.info("reloaded", tokens=tokens)
         self._notifier.ready("starting" if self._parts is None else self._parts.summary())
 
     async def run(
@@ -166,7 +170,7 @@ class Daemon:
         Raises:
             StateError: A socket cannot be bound or the store cannot be opened.
         """
-        listeners = Listeners.bind(self.settings)
+        listeners = self._listeners = Listeners.bind(self.settings)
         self.addresses = {listener.kind: listener.address for listener in listeners.all}
         failure: BaseException | None = None
         try:

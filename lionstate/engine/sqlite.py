@@ -172,10 +172,10 @@ class SqliteWriter:
         """COMMIT on the driver, so that one without an open transaction raises."""
         started = time.monotonic()
         self._driver.execute("COMMIT")
+        self._observer.commit(time.monotonic() - started)
         self._release()
         if self.conn.in_transaction():
             self.conn.commit()
-        self._observer.commit(time.monotonic() - started)
         self._has_committed = True
 
     def _look_after_log(self) -> None:

@@ -20,6 +20,7 @@ from lionstate.schema.own import progression_storage_state as table
 __all__ = [
     "AppendState",
     "Locked",
+    "LockedForAppend",
     "StorageState",
     "get_many",
     "get_state",
@@ -180,13 +181,17 @@ def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
     return {pid: Locked(version, state) for pid, version, state in _lock(conn, ids, _WHOLE)}
 
 
-def lock_for_append(
-    conn: Connection, /, pairs: Sequence[tuple[str, str]]
-) -> tuple[list[tuple[str, int | None, AppendState | None]], set[tuple[str, str]] | None]:
+class LockedForAppend(NamedTuple):
+    """Id, version and state of each parent, and which pairs are item rows; None when that was not looked at."""
+
+    parents: list[tuple[str, int | None, AppendState | None]]
+    members: set[tuple[str, str]] | None
+
+
+def lock_for_append(conn: Connection, /, pairs: Sequence[tuple[str, str]]) -> LockedForAppend:
     """``lock_many`` for appends of ids to progressions, which reads what they need.
 
-    Returns:
-        Id, version and state of each parent, and which pairs are item rows; None when that was not looked at.
+    Cost: as ``lock_many``; for a single pair on SQLite one statement that looks for it among the items as well.
     """
     if len(pairs) == 1 and not dialect_of(conn).capabilities.concurrent_writers:
         ((pid, mid),) = pairs
@@ -194,11 +199,11 @@ def lock_for_append(
         if text_fault(mid) is None:
             rows = _PAIR.rows(conn, {"pid": pid, "mid": mid})
             if not rows:
-                return [], set()
+                return LockedForAppend([], set())
             row = rows[0]
             state = None if row[1] is None else _for_append(row[1:])
-            return [(pid, None, state)], set(pairs) if row[0] else set()
-    return _lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND), None
+            return LockedForAppend([(pid, None, state)], set(pairs) if row[0] else set())
+    return LockedForAppend(_lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND), None)
 
 
 def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:

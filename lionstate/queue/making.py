@@ -144,7 +144,6 @@ def _ticket(
     fold: Fold | None = None,
     kind: TicketClass = TicketClass.REQUEST,
 ) -> Ticket:
-    progressions = frozenset([key[2:] for key in keys or () if key.startswith("p:")])
     future = asyncio.get_running_loop().create_future()
     now = time.monotonic()
-    return Ticket(name, call, params or {}, fold, keys, progressions, size_bytes, deadline, kind, future, now)
+    return Ticket(name, call, params or {}, fold, keys, size_bytes, deadline, kind, future, now)

@@ -68,7 +68,6 @@ class Ticket:
         params: The bound parameters that its fold takes.
         fold: How several such calls run together; None runs each alone.
         keys: Sessions and progressions it may touch; None is unknown, which means all.
-        progressions: The progression ids among them, for locking.
         size_bytes: Estimated size.
         deadline: ``time.monotonic()`` after which it is not started; None waits for ever.
         kind: Whose turn it takes.
@@ -86,7 +85,6 @@ class Ticket:
     params: Mapping[str, Any]
     fold: Fold | None
     keys: frozenset[str] | None
-    progressions: frozenset[str]
     size_bytes: int
     deadline: float | None
     kind: TicketClass
@@ -97,6 +95,11 @@ class Ticket:
     parses: int = field(default=0)
     rounds: int = field(default=0)
     busy_until: float | None = field(default=None)
+
+    @property
+    def progressions(self) -> frozenset[str]:
+        """The progression ids among its keys, for locking."""
+        return frozenset([key[2:] for key in self.keys or () if key.startswith("p:")])
 
     def is_late(self, now: float) -> bool:
         """Whether its deadline has passed."""

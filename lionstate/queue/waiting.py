@@ -96,6 +96,12 @@ class WaitingRoom:
     def pick(self, kind: TicketClass, most: int, hold_of: Callable[[Ticket], float]) -> list[Ticket]:
         """Take from the front what nothing stands in the way of, up to the bounds of a batch."""
         limits, waiting = self._limits, self._waiting[kind]
+        if len(waiting) == 1 and most and not self._in_flight and not self._everything_in_flight:
+            # Alone: nothing to weigh.
+            ticket = waiting.popleft()
+            self.size_bytes -= ticket.size_bytes
+            self.depth -= 1
+            return [ticket]
         picked: list[Ticket] = []
         skipped: list[Ticket] = []
         behind: set[str] = set()

@@ -232,17 +232,16 @@ class WriteQueue:
             landing = batch.tickets
             if going_round:
                 landing = [ticket for ticket in landing if id(ticket) not in going_round]
-            if not all(ticket.future.done() for ticket in landing):
+            if unanswered := [ticket for ticket in landing if not ticket.future.done()]:
                 taken = set(map(id, batch.taken))
-                for ticket in landing:
-                    if not ticket.future.done():
-                        # What was taken and has no outcome by now met a defect of ours: nothing is known of it.
-                        late = id(ticket) not in taken
-                        self._settle(ticket, NotWritten(DeadlineExceededError()) if late else Unknown())
+                for ticket in unanswered:
+                    # What was taken and has no outcome by now met a defect of ours: nothing is known of it.
+                    late = id(ticket) not in taken
+                    self._settle(ticket, NotWritten(DeadlineExceededError()) if late else Unknown())
             self._room.land(landing)
             if len(batch.tickets) > 1:
                 self._gather()
-            else:
+            elif self._room.depth:
                 self._pump()
             self._note_idle()
 

@@ -107,6 +107,7 @@ async def test_reads_decode_into_the_result_type(serving: Serving, store: FakeSt
 
 async def test_tcp_needs_the_token(serving: Serving, folder: Path) -> None:
     (folder / "token").write_text("s3cret\n")
+    (folder / "token").chmod(0o600)
     address = free_address()
     async with serving(auth__token_file=str(folder / "token"), listen__http=address) as daemon:
         assert daemon.addresses["http"] == f"http://{address}"

@@ -27,9 +27,9 @@ async def test_a_thousand_scrapes_touch_nothing(folder: Path, monkeypatch: pytes
     touched: list[bool] = []
     real_submit, real_app = WorkerThread.submit, process.operations_app
 
-    def submit(self: WorkerThread, work: Any) -> Any:
+    def submit(self: WorkerThread, work: Any, after: Any = None) -> Any:
         touched.append(_scraping.get())
-        return real_submit(self, work)
+        return real_submit(self, work, after)
 
     def marked(*args: Any) -> Any:
         app = real_app(*args)

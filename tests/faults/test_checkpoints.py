@@ -98,6 +98,20 @@ async def test_a_pinned_reader_does_not_stop_writers(store: Store, recorder: _Re
     assert 0 == writer.wal.wal_bytes()
 
 
+async def test_a_reader_of_the_newest_snapshot_is_not_waited_for(store: Store) -> None:
+    """Fault 37: every frame has moved, so a restart of the log would wait for the reader, if it waited for anybody."""
+    writer = store.sqlite_writer
+    assert writer is not None
+    await writer.call(lambda _: writer._driver.execute("PRAGMA busy_timeout = 3000"))
+    await _fill(store, 5)
+    async with _pinned(store):
+        for mode in ("RESTART", "TRUNCATE"):
+            started = time.monotonic()
+            found = await writer.checkpoint(mode)
+            assert time.monotonic() - started < 2.0
+            assert (1, 0) == (found.busy, found.pending)
+
+
 async def test_a_pinned_log_is_not_checkpointed_at_every_commit(
     store: Store, recorder: _Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

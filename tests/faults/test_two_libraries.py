@@ -56,10 +56,11 @@ _MAY_OPEN = {
     "lionstate/engine/file_copies.py": "makes a missing file with O_EXCL; the folder",
     "lionstate/lionagi/fingerprints.py": "sources of another package",
     "daemon/lionstated/child_process.py": "pipes to the child",
+    "daemon/lionstated/settings/tokens.py": "the token file and the private key",
     "lionstate/engine/libraries.py": "makes a missing store file with O_EXCL, before SQLite has it; reads /proc",
     "lionstate/engine/ownership.py": "the daemon's own lock file",
+    "lionstate/engine/mounts.py": "the list of mounts in /proc",
     "daemon/lionstated/settings/load.py": "the configuration",
-    "daemon/lionstated/settings/model.py": "the token",
     "daemon/lionstated/sockets.py": "the lock of a socket",
 }
 _OPENING = {"open", "read_bytes", "read_text", "write_bytes", "write_text", "copyfile", "copy", "copy2", "fdopen"}

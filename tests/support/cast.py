@@ -41,7 +41,7 @@ from tests.support.interleaving import Actor, Explored, Side, explore
 __all__ = ["FOREIGN_APPEND", "PHASES", "explore_on", "groups_of"]
 
 OLD = ["a", "b", "c"]
-NEW = ["n1", "a", "n2"]
+NEW = ["n1", "a", "n2", "n3"]
 PHASES = ("json", "dual", "copied", "items")
 """No state row; dual with one id of three copied; dual with all copied; cut over with an empty tail."""
 

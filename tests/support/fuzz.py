@@ -37,6 +37,7 @@ def fuzz(start: Callable[..., DaemonProcess], folder: Path, *, cases: int, seed:
     """
     (folder / "token").write_text(_TOKEN, encoding="utf-8")
     (folder / "token").chmod(0o600)
+    (folder / "token").chmod(0o600)
     address = f"127.0.0.1:{free_port()}"
     daemon = start(folder / "state.db", listen__http=address, auth__token_file=str(folder / "token"))
     # Some operations have fewer calls than this to try.

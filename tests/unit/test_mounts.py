@@ -21,6 +21,7 @@ SHARED = "40 22 0:50 / /srv/with\\040space rw,relatime shared:9 - virtiofs host 
         ([ROOT], "/var/lib/state.db", None),
         ([ROOT, SHARED], "/srv/with space/state.db", "virtiofs"),
         ([ROOT, SHARED], "/srv/with space also/state.db", None),
+        ([SHARED, ROOT], "/srv/with space/state.db", "virtiofs"),
         # A disk image inside what is shared is a file system of its own.
         (
             [SHARED, "41 40 7:0 / /srv/with\\040space/disk rw - ext4 /dev/loop0 rw", ROOT],

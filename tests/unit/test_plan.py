@@ -30,11 +30,10 @@ class _Fold:
 
 def _ticket(name: str, keys: Sequence[str] | None, value: Any = None, fold: _Fold | None = None) -> Ticket:
     found = frozenset(keys) if keys is not None else None
-    progressions = frozenset(key[2:] for key in found or () if key.startswith("p:"))
     params = {"name": name, "value": value}
     future: asyncio.Future[Any] = cast("asyncio.Future[Any]", None)
     call = (lambda conn: fold(conn, [params])[0]) if fold else (lambda conn: value)
-    return Ticket(name, call, params, fold, found, progressions, 1, None, TicketClass.REQUEST, future, 0.0)
+    return Ticket(name, call, params, fold, found, 1, None, TicketClass.REQUEST, future, 0.0)
 
 
 def _results(units: Sequence[Unit]) -> list[Any]:

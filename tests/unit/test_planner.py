@@ -46,7 +46,6 @@ def _ticket(number: int, fold: str, keys: frozenset[str] | None) -> Ticket:
         params={"n": number},
         fold=_FOLDS[fold],
         keys=keys,
-        progressions=frozenset(),
         size_bytes=1,
         deadline=None,
         kind=TicketClass.REQUEST,

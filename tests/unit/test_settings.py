@@ -19,6 +19,7 @@ from lionstated.settings import (
     mask_url,
     split_address,
 )
+from tests.support.certificates import make_certificate
 
 CONFIG = Path(__file__).parents[2] / "config" / "lionstated.toml"
 
@@ -129,8 +130,10 @@ def test_a_store_without_a_file_needs_a_socket(url: str) -> None:
 def test_listeners_for_strangers_are_refused(tmp_path: Path) -> None:
     token, empty = tmp_path / "token", tmp_path / "empty"
     token.write_text("t0ken\n")
+    token.chmod(0o600)
     empty.write_text("\n")
-    tls = {"listen.tls_cert": "c.pem", "listen.tls_key": "k.pem"}
+    made = make_certificate(tmp_path)
+    tls = {"listen.tls_cert": str(made.cert), "listen.tls_key": str(made.key)}
     good = {"auth.token_file": str(token)}
     bad: list[dict[str, str]] = [
         {"listen.http": "127.0.0.1:1"},
@@ -140,6 +143,7 @@ def test_listeners_for_strangers_are_refused(tmp_path: Path) -> None:
         {"listen.ops": "[::]:1", **good},
         {"listen.ops": "host.example:1", **tls},
         {"listen.tls_cert": "c.pem"},
+        {"listen.tls_cert": str(made.key), "listen.tls_key": str(made.cert)},
     ]
     for flags in bad:
         with pytest.raises(InvalidInputError):

@@ -1,6 +1,6 @@
 """The HTTP API: one generic handler over the operations table, and answers from memory for monitoring."""
 
-from .access import bearer_policy, peer_policy
+from .access import Bearers, peer_policy
 from .app import Health, operations_app, service_app
 from .contracts import NewsLike, OperationLike, StoreLike, Verb
 from .listeners import Listener, Listeners, check_listeners
@@ -8,6 +8,7 @@ from .server import ApiServer
 
 __all__ = [
     "ApiServer",
+    "Bearers",
     "Health",
     "Listener",
     "Listeners",
@@ -15,7 +16,6 @@ __all__ = [
     "OperationLike",
     "StoreLike",
     "Verb",
-    "bearer_policy",
     "check_listeners",
     "operations_app",
     "peer_policy",

@@ -1,42 +1,82 @@
-"""Who may call: peer credentials on the Unix socket, a bearer token on TCP."""
+"""Who may call, and what: peer credentials on the Unix socket, bearer tokens with a scope on TCP."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import hmac
 import os
 import pwd
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from starlette.types import Scope
 
 from lionstate.errors import AccessDeniedError
 
+from ..settings import SCOPES, Rights, Token
 from .problems import HttpProblem, Policy
 from .server import Peer, connection_of
 
-__all__ = ["bearer_policy", "caller_of", "peer_policy"]
+__all__ = ["Bearers", "caller_of", "peer_policy", "require"]
+
+_GRANT = "lionstate.grant"
 
 
-def bearer_policy(token: str) -> Policy:
-    """Let those in who send `Authorization: Bearer <token>`."""
-    expected = b"Bearer " + token.encode()
+class _Grant(NamedTuple):
+    caller: str
+    scope: Rights
 
-    def check(scope: Scope) -> None:
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        if not hmac.compare_digest(given, expected):
+
+class Bearers:
+    """Lets those in who send `Authorization: Bearer <token>` with a token that it knows; the tokens may change."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        """Take the first tokens."""
+        self.replace(tokens)
+
+    def replace(self, tokens: Sequence[Token]) -> None:
+        """Know these tokens from the next request on, and no others."""
+        self._known = [(_digest(token.secret), _Grant(token.caller, token.scope)) for token in tokens]
+
+    def __call__(self, scope: Scope) -> None:
+        """Note in the scope what the token grants; the time it takes tells nothing of the tokens.
+
+        Raises:
+            AccessDeniedError: There is no token that it knows, or more than one header that could hold one.
+        """
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        digest = _digest(secret)
+        granted = [grant for known, grant in self._known if hmac.compare_digest(known, digest)]
+        if scheme.lower() != b"bearer" or not granted:
             raise AccessDeniedError("a valid bearer token is required")
+        scope[_GRANT] = granted[0]
 
-    return check
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
 
 
 def caller_of(scope: Scope) -> str:
-    """Who asks, as idempotency keys are told apart: the user behind a Unix socket, or who holds the token."""
-    peer = _peer(scope)
-    return "token" if peer is None else f"uid:{peer.uid}"
+    """Who asks, as idempotency keys are told apart: the user behind a Unix socket, or the name of the token."""
+    grant: _Grant = scope[_GRANT]
+    return grant.caller
+
+
+def require(scope: Scope, needed: Rights) -> None:
+    """Let a request go on whose caller may do that much.
+
+    Raises:
+        HttpProblem: 403; the caller may not, or nobody has looked who it is.
+    """
+    grant: _Grant | None = scope.get(_GRANT)
+    if grant is None or SCOPES.index(grant.scope) < SCOPES.index(needed):
+        raise HttpProblem(AccessDeniedError(f"this needs a token with scope {needed}"), 403)
 
 
 def peer_policy(group_id: int | None = None) -> Policy:
-    """Let in the daemon's own user, root, and members of the socket's group."""
+    """Let in the daemon's own user, root, and members of the socket's group; they may do everything."""
     own = os.geteuid()
 
     @functools.lru_cache(maxsize=256)
@@ -48,6 +88,7 @@ def peer_policy(group_id: int | None = None) -> Policy:
         if peer is None or not allowed(peer.uid, peer.gid):
             error = AccessDeniedError("this user may not use the socket")
             raise HttpProblem(error, 403)
+        scope[_GRANT] = _Grant(f"uid:{peer.uid}", "admin")
 
     return check
 

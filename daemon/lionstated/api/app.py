@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lionstate import wire
 
 from ..metrics import Metrics
+from .access import require
 from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .handlers import OperationHandlers, VerbHandler, header
 from .openapi import openapi_document
@@ -77,6 +78,7 @@ def service_app(
     document = wire.encode(openapi_document(handlers.table, verb_handler.table))
 
     async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
+        require(scope, "read")
         await respond(send, 200, document)
 
     return Router(

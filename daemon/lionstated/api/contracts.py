@@ -9,7 +9,10 @@ from typing import Any, Final, Literal, Protocol
 
 from lionstate.queue import RequestKey
 
+from ..settings import Rights
+
 __all__ = [
+    "ADMIN_OPERATIONS",
     "GENERATION_HEADER",
     "MAX_WAIT_SECONDS",
     "QUERY_NAMES",
@@ -19,6 +22,7 @@ __all__ = [
     "OperationLike",
     "StoreLike",
     "Verb",
+    "rights_for",
 ]
 
 # The reads people do with curl, the operation behind each, and the short names of its parameters.
@@ -29,6 +33,10 @@ READS: Final = {
 QUERY_NAMES: Final = {"after": "after_ordinal", "before": "before_ordinal"}
 GENERATION_HEADER: Final = "lionstate-generation"
 MAX_WAIT_SECONDS: Final = 60
+# Writes that a writer has no business with: they forge the audit trail or delete what others wrote.
+ADMIN_OPERATIONS: Final = frozenset(
+    ("insert_admin_event", "prune_sessions", "delete_imported_session", "remove_deleted_rows", "purge_dispatches")
+)
 
 
 class OperationLike(Protocol):
@@ -53,6 +61,13 @@ class OperationLike(Protocol):
     @property
     def schemas(self) -> Mapping[str, Mapping[str, Any]]:
         """JSON Schema of parameters, by name, where it says more than the type."""
+
+
+def rights_for(operation: OperationLike) -> Rights:
+    """What a caller needs to run an operation."""
+    if operation.name in ADMIN_OPERATIONS:
+        return "admin"
+    return "write" if operation.writes else "read"
 
 
 class StoreLike(Protocol):

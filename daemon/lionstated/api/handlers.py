@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import anyio
@@ -17,7 +17,7 @@ from lionstate.queue import RequestKey
 
 from ..logs import get_logger
 from ..metrics import Metrics
-from .access import caller_of
+from .access import caller_of, require
 from .contracts import (
     GENERATION_HEADER,
     MAX_WAIT_SECONDS,
@@ -27,6 +27,7 @@ from .contracts import (
     OperationLike,
     StoreLike,
     Verb,
+    rights_for,
 )
 from .failures import StoreFailures
 from .problems import REPLAYED, Headers, HttpProblem, respond
@@ -138,6 +139,7 @@ class OperationHandlers:
     async def operation(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/ops/{operation}`."""
         operation, codec = self._find(scope["path_params"]["operation"])
+        require(scope, rights_for(operation))
         deadline = self._deadline(scope)
         given = header(scope, b"idempotency-key")
         key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
@@ -173,29 +175,29 @@ class OperationHandlers:
 
     async def batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/batch`."""
+        require(scope, "read")
         deadline = self._deadline(scope)
         request = wire.decode_batch_request(await read_json_body(scope, receive, self._limit_bytes))
         if len(request.operations) > self._limit_operations:
             raise InvalidInputError(f"a batch has at most {self._limit_operations} operations")
-        refused: dict[int, StateError] = {}
+        refused: dict[int, wire.BatchReply] = {}
         calls: list[_BatchCall] = []
         caller = caller_of(scope)
         for index, call in enumerate(request.operations):
             try:
                 operation, codec = self._find(call.operation)
+                require(scope, rights_for(operation))
                 key = None if call.idempotency_key is None else RequestKey(caller, call.idempotency_key)
                 calls.append(_BatchCall(operation, codec, codec.decode_params(call.params), key))
-            except StateError as exc:
+            except (StateError, HttpProblem) as exc:
                 if request.atomic:
                     raise
-                refused[index] = exc
+                refused[index] = _failed(exc) if isinstance(exc, StateError) else _failed(exc.error, exc.status)
         replies = await while_connected(scope, self._run_batch(calls, request.atomic, deadline))
         if replies is None:
             return
         rest = iter(replies)
-        results = [
-            _failed(refused[index]) if index in refused else next(rest) for index in range(len(request.operations))
-        ]
+        results = [refused[index] if index in refused else next(rest) for index in range(len(request.operations))]
         await respond(send, 200, msgspec.json.encode(wire.BatchResponse(results)))
 
     async def _run_batch(self, calls: Sequence[_BatchCall], atomic: bool, deadline: float) -> list[wire.BatchReply]:
@@ -236,6 +238,7 @@ class OperationHandlers:
         """`GET /v1/progressions/{id}` and `/items`: the two reads people do with curl; the second one may wait."""
         page = scope["path"].endswith("/items")
         name = READS["/v1/progressions/{id}/items" if page else "/v1/progressions/{id}"]
+        require(scope, "read")
         query = _query(scope)
         wait_seconds = _wait_seconds(query.pop("wait_seconds", "0")) if page else 0.0
         for short, full in QUERY_NAMES.items():
@@ -287,6 +290,7 @@ class VerbHandler:
         if found is None:
             raise NotFoundError("there is no such migration verb")
         verb, codec = found
+        require(scope, "read" if verb.method == "GET" else "admin")
         if scope["method"] not in (verb.method, "HEAD" if verb.method == "GET" else verb.method):
             allow = [(b"allow", verb.method.encode())]
             raise HttpProblem(InvalidInputError(f"this verb is called with {verb.method}"), 405, allow)
@@ -341,6 +345,6 @@ def _done(call: _BatchCall, value: object) -> wire.BatchReply:
         return _failed(exc)
 
 
-def _failed(error: StateError) -> wire.BatchReply:
-    unknown = isinstance(error, OutcomeUnknownError)
-    return wire.BatchReply("unknown" if unknown else "not_written", error=wire.problem(error), replayed=error.replayed)
+def _failed(error: StateError, status: int | None = None) -> wire.BatchReply:
+    outcome: Literal["unknown", "not_written"] = "unknown" if isinstance(error, OutcomeUnknownError) else "not_written"
+    return wire.BatchReply(outcome, error=wire.problem(error, status=status), replayed=error.replayed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,9 +12,9 @@ from starlette.types import ASGIApp
 
 from lionstate.errors import InvalidInputError
 
-from ..settings import Settings, is_loopback, split_address
+from ..settings import Settings, Token, is_loopback, read_private, split_address
 from ..sockets import BoundSocket, bind_tcp, bind_unix, group_id_of, inherited_sockets
-from .access import bearer_policy, peer_policy
+from .access import Bearers, peer_policy
 from .problems import Guard, Policy
 from .server import ApiServer
 
@@ -30,6 +31,7 @@ class Listener:
     bound: BoundSocket
     policy: Policy | None = None
     tls: tuple[str, str] | None = None
+    _servers: list[ApiServer] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -42,27 +44,51 @@ class Listener:
     def server(self, app: ASGIApp) -> ApiServer:
         """A server for `app` behind this listener's rules."""
         cert, key = self.tls or (None, None)
-        return ApiServer(Guard(app, self.policy), self.bound, tls_cert=cert, tls_key=key)
+        server = ApiServer(Guard(app, self.policy), self.bound, tls_cert=cert, tls_key=key)
+        self._servers.append(server)
+        return server
+
+    def renew(self) -> None:
+        """Use what the certificate's files hold now for new connections."""
+        for server in self._servers:
+            if self.tls is not None and server.config.ssl is not None:
+                server.config.ssl.load_cert_chain(*self.tls)
 
 
-def check_listeners(settings: Settings) -> str | None:
-    """Refuse settings that would let strangers in; the token, if there is one.
+def check_listeners(settings: Settings) -> tuple[Token, ...]:
+    """Refuse settings that would let strangers in; the tokens, if there are any.
 
     Raises:
-        InvalidInputError: `listen.http` without a token, or a listener off loopback without token and TLS.
+        InvalidInputError: `listen.http` without a token, a listener off loopback without token and TLS, or a
+            certificate or token file that cannot be used.
     """
     listen = settings.listen
-    token = settings.token()
+    tokens = settings.tokens()
     if (listen.tls_cert is None) != (listen.tls_key is None):
         raise InvalidInputError("listen.tls_cert and listen.tls_key go together")
-    if listen.http is not None and token is None:
+    if listen.http is not None and not tokens:
         raise InvalidInputError("listen.http needs auth.token_file")
     for key, address in (("listen.http", listen.http), ("listen.ops", listen.ops)):
         if address is None or is_loopback(split_address(address)[0]):
             continue
-        if token is None or listen.tls_cert is None:
+        if not tokens or listen.tls_cert is None:
             raise InvalidInputError(f"{key} is off loopback and needs auth.token_file and listen.tls_cert")
-    return token
+    if listen.tls_cert is not None and listen.tls_key is not None:
+        _check_certificate(listen.tls_cert, listen.tls_key)
+    return tokens
+
+
+def _check_certificate(cert: str, key: str) -> None:
+    read_private(key, "listen.tls_key")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
+    except (OSError, ValueError) as exc:
+        raise InvalidInputError(f"listen.tls_cert and listen.tls_key cannot be used: {cert}, {key}") from exc
+
+
+def _no_password() -> str:
+    # Without it OpenSSL asks the terminal.
+    raise ValueError("the key is encrypted")
 
 
 @dataclass(slots=True)
@@ -70,6 +96,7 @@ class Listeners:
     """All listeners of the process; released together when the start fails."""
 
     all: list[Listener] = field(default_factory=list)
+    bearers: Bearers = field(default_factory=lambda: Bearers(()))
 
     @classmethod
     def bind(cls, settings: Settings) -> Listeners:
@@ -80,16 +107,15 @@ class Listeners:
             OwnershipConflictError: An address is in use.
             BackendUnavailableError: An address cannot be used.
         """
-        token = check_listeners(settings)
-        found = cls()
+        found = cls(bearers=Bearers(check_listeners(settings)))
         with contextlib.ExitStack() as undo:
             undo.callback(found.release)
             given = [(_kind(name, sock), BoundSocket(sock)) for name, sock in inherited_sockets()]
             for kind, bound in given:
-                found._add(kind, bound, settings, token)
+                found._add(kind, bound, settings)
             for tcp, address in (("http", settings.listen.http), ("ops", settings.listen.ops)):
                 if address is not None and tcp not in found.kinds():
-                    found._add("http" if tcp == "http" else "ops", bind_tcp(*split_address(address)), settings, token)
+                    found._add("http" if tcp == "http" else "ops", bind_tcp(*split_address(address)), settings)
             # The last one, because a folder may be made for it.
             if "socket" not in found.kinds():
                 # Beside a store that is not there yet there may be no folder either.
@@ -98,9 +124,21 @@ class Listeners:
                     group=settings.listen.socket_group,
                     make_folder=settings.listen.socket is None,
                 )
-                found._add("socket", unix, settings, token)
+                found._add("socket", unix, settings)
             undo.pop_all()
         return found
+
+    def renew(self, settings: Settings) -> int:
+        """Read tokens and certificate again; the number of tokens.
+
+        Raises:
+            InvalidInputError: They cannot be used; the ones read before stay in force.
+        """
+        tokens = check_listeners(settings)
+        self.bearers.replace(tokens)
+        for listener in self.all:
+            listener.renew()
+        return len(tokens)
 
     def kinds(self) -> set[str]:
         """Which kinds are there."""
@@ -111,7 +149,7 @@ class Listeners:
         for listener in self.all:
             listener.bound.release()
 
-    def _add(self, kind: Kind, bound: BoundSocket, settings: Settings, token: str | None) -> None:
+    def _add(self, kind: Kind, bound: BoundSocket, settings: Settings) -> None:
         listener = Listener(kind, bound)
         self.all.append(listener)
         listen = settings.listen
@@ -122,9 +160,9 @@ class Listeners:
         # What is really bound decides, not what the settings say: an inherited socket may be anywhere.
         local = is_loopback(bound.sock.getsockname()[0])
         if kind == "http" or not local:
-            if token is None or (not local and tls is None):
+            if settings.auth.token_file is None or (not local and tls is None):
                 raise InvalidInputError(f"the {kind} listener needs auth.token_file, and off loopback TLS")
-            listener.policy = bearer_policy(token)
+            listener.policy = self.bearers
             listener.tls = tls
 
 

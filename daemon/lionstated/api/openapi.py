@@ -23,6 +23,7 @@ def _ref(name: str) -> dict[str, str]:
 _READING = {
     400: "The request is not acceptable; nothing was changed.",
     401: "The caller is not served here.",
+    403: "The caller may not do this; nothing was changed.",
     409: "The request contradicts what the store holds.",
     413: "The body is too large.",
     500: "The database or the daemon failed.",

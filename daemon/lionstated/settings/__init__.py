@@ -3,22 +3,31 @@
 Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables are never read.
 """
 
+from .changes import Difference, differences, is_live
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
 from .model import Delivery, Settings, is_loopback, split_address
 from .text import config_text, effective_text, mask_url
+from .tokens import SCOPES, Rights, Token, read_private
 
 __all__ = [
+    "SCOPES",
     "Delivery",
+    "Difference",
     "Maintenance",
+    "Rights",
     "Settings",
+    "Token",
     "config_text",
     "description_of",
+    "differences",
     "effective_text",
     "flag_names",
+    "is_live",
     "is_loopback",
     "is_switch",
     "load_settings",
     "mask_url",
+    "read_private",
     "split_address",
 ]

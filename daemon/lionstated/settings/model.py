@@ -22,6 +22,7 @@ from lionstate.errors import InvalidInputError
 
 from .maintenance import Maintenance
 from .section import Section
+from .tokens import Token, read_tokens
 
 __all__ = ["ENV_PREFIX", "Settings", "is_loopback", "split_address"]
 
@@ -104,7 +105,10 @@ class Listen(Section):
 class Auth(Section):
     """Who may use the TCP listeners."""
 
-    token_file: str | None = Field(default=None, description="File that holds the bearer token, one line.")
+    token_file: str | None = Field(
+        default=None,
+        description="File of bearer tokens, lines `[name] scope token`; scope: read, write, admin.",
+    )
 
 
 class Queue(Section):
@@ -245,18 +249,10 @@ class Settings(BaseSettings):
             raise InvalidInputError("listen.socket must be given: this store has no file to put it beside")
         return path + ".sock"
 
-    def token(self) -> str | None:
-        """The bearer token, from its file; None if no file is set.
+    def tokens(self) -> tuple[Token, ...]:
+        """Who may call over TCP; () if no file is set.
 
         Raises:
-            InvalidInputError: The file cannot be read or holds nothing.
+            InvalidInputError: See `read_tokens`.
         """
-        if self.auth.token_file is None:
-            return None
-        try:
-            token = Path(self.auth.token_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as exc:
-            raise InvalidInputError(f"auth.token_file cannot be read: {self.auth.token_file}") from exc
-        if not token or not token.isascii() or any(c.isspace() for c in token):
-            raise InvalidInputError(f"auth.token_file must hold one token on one line: {self.auth.token_file}")
-        return token
+        return () if self.auth.token_file is None else read_tokens(self.auth.token_file)

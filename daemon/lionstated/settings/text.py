@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from .model import Settings
 
-__all__ = ["config_text", "effective_text", "mask_url"]
+__all__ = ["config_text", "effective_text", "leaf_text", "mask_url"]
 
 _PASSWORD = re.compile(r"(?<=:)[^:/@\s]+(?:[^@\s]*)(?=@)|(?<=[?&]password=)[^&\s]+")
 
@@ -32,13 +32,18 @@ def _toml_value(value: object) -> str:
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+def leaf_text(section: BaseModel, leaf: str) -> str:
+    """One value as TOML, secrets masked."""
+    return _toml_value(getattr(section, leaf))
+
+
 def effective_text(settings: Settings) -> str:
     """The settings in force as TOML, secrets masked."""
     lines: list[str] = []
     for section in Settings.model_fields:
         values = getattr(settings, section)
         lines.append(f"[{section}]")
-        lines += [f"{leaf} = {_toml_value(getattr(values, leaf))}" for leaf in type(values).model_fields]
+        lines += [f"{leaf} = {leaf_text(values, leaf)}" for leaf in type(values).model_fields]
         lines.append("")
     return "\n".join(lines)
 
@@ -55,5 +60,5 @@ def config_text() -> str:
         values = getattr(defaults, section)
         lines += ["", f"# {type(values).__doc__}", f"[{section}]"]
         for leaf, field in type(values).model_fields.items():
-            lines += [f"# {field.description}", f"#{leaf} = {_toml_value(getattr(values, leaf))}"]
+            lines += [f"# {field.description}", f"#{leaf} = {leaf_text(values, leaf)}"]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,93 @@
+"""The token file: who may call over TCP, and how much each may do."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, get_args
+
+from lionstate.errors import InvalidInputError
+
+__all__ = ["SCOPES", "Rights", "Token", "read_private", "read_tokens"]
+
+Rights: TypeAlias = Literal["read", "write", "admin"]
+SCOPES: Final[tuple[Rights, ...]] = get_args(Rights)
+"""Each may do what those before it may do."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_FILE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One line of the file.
+
+    Attributes:
+        caller: Whom its holder is taken for, in receipts and logs; two lines of one name are one caller.
+        scope: What its holder may do.
+        secret: The token itself.
+    """
+
+    caller: str
+    scope: Rights
+    secret: bytes = field(repr=False)
+
+
+def read_private(path: str, setting: str) -> bytes:
+    """The content of a file that only its owner and group can read.
+
+    Raises:
+        InvalidInputError: It cannot be read, everybody can read or write it, or it is larger than 64 KiB.
+    """
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISREG(mode) and mode & 0o007:
+                raise InvalidInputError(f"{setting} is open to everybody; chmod o-rwx {path}")
+            content = file.read(_FILE_BYTES + 1)
+    except OSError as exc:
+        raise InvalidInputError(f"{setting} cannot be read: {exc.strerror}: {path}") from exc
+    if len(content) > _FILE_BYTES:
+        raise InvalidInputError(f"{setting} is larger than {_FILE_BYTES} bytes: {path}")
+    return content
+
+
+def read_tokens(path: str) -> tuple[Token, ...]:
+    """The tokens of a file: lines `scope token` or `name scope token`; empty lines and those with `#` are left out.
+
+    A file of one bare token makes its holder `admin`.
+
+    Raises:
+        InvalidInputError: As `read_private`, or a line is none of these; the message names its number and not its text.
+    """
+    try:
+        text = read_private(path, "auth.token_file").decode("ascii")
+    except UnicodeDecodeError as exc:
+        raise InvalidInputError(f"auth.token_file must be ASCII: {path}") from exc
+    lines = [(number, parts) for number, line in enumerate(text.splitlines(), 1) if (parts := _parts(line))]
+    if len(lines) == 1 and len(lines[0][1]) == 1:
+        return (Token("token", "admin", lines[0][1][0].encode()),)
+    found = tuple(_token(parts, f"line {number} of auth.token_file {path}") for number, parts in lines)
+    if not found:
+        raise InvalidInputError(f"auth.token_file holds no token: {path}")
+    for token in found:
+        if any(other.secret == token.secret and other != token for other in found):
+            raise InvalidInputError(f"auth.token_file gives one token two meanings: {path}")
+    return found
+
+
+def _parts(line: str) -> list[str]:
+    return [] if line.lstrip().startswith("#") else line.split()
+
+
+def _token(parts: list[str], where: str) -> Token:
+    if len(parts) not in (2, 3) or parts[-2] not in SCOPES:
+        raise InvalidInputError(f"{where} is not `scope token` or `name scope token` with scope {', '.join(SCOPES)}")
+    name = parts[0]
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(f"{where}: a name is 1 to 64 letters, digits, dots, dashes and underscores")
+    if not parts[-1].isprintable():
+        raise InvalidInputError(f"{where}: the token holds a control character")
+    return Token(f"token:{name}", parts[-2], parts[-1].encode())
