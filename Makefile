@@ -13,7 +13,8 @@ PYTEST := $(BIN)/python -m pytest
 # A worker that is done takes tests from another: one slow module does not hold the others up.
 SPREAD := -n $(JOBS) --dist worksteal
 # Tiers with a target of their own: they measure, run for minutes, or want another environment.
-APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel --ignore=tests/bridge
+APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel --ignore=tests/bridge \
+	--ignore=tests/deploy
 
 # Runs one tier, and says so when it has no tests instead of passing.
 define tier
@@ -25,7 +26,8 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
-	bench-plots gate soak fuzz explore bridge cov cov-quick build check-wheel run demo clean ci
+	bench-plots gate soak fuzz explore bridge cov cov-quick build check-wheel run demo clean ci deploy-check \
+	install-systemd
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +90,10 @@ soak: $(STAMP) ## the runs of minutes
 bridge: $(STAMP) ## LionAGI itself over the bridge, in an environment of its own; ten minutes
 	$(call tier,bridge,$(SPREAD))
 
+# A systemd of its own, containers, a Prometheus: as root, on a machine that has them.
+deploy-check: $(STAMP) ## the files of deploy/ at work: systemd, containers, Prometheus; ten minutes
+	$(call tier,deploy,--timeout=0 -s)
+
 fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
 	$(PYTEST) tests/soak/test_fuzz.py --timeout=0 -s $(ARGS)
 
@@ -118,6 +124,29 @@ check-wheel: build ## install the wheel into a fresh environment and run the pro
 		"$$(echo dist/lionstate-*.whl)[daemon,test]"
 	cp -r tests pyproject.toml build/wheel/
 	cd build/wheel && venv/bin/python -m pytest tests/wheel $(WHEEL_E2E) $(SPREAD)
+
+DESTDIR        ?=
+# The environment that the package is installed in: not in a home directory, which the unit does not see.
+LIONSTATE_VENV ?= /opt/lionstate
+# Of deploy/systemd/drop-ins, without .conf.
+DROP_INS       ?=
+UNITS          := $(DESTDIR)/usr/lib/systemd/system
+SHARE          := $(DESTDIR)/usr/share/lionstate/systemd
+
+install-systemd: ## units, user, folders and settings into DESTDIR; DROP_INS="uds-only" adds drop-ins
+	install -d $(UNITS)/lionstated.service.d $(SHARE) $(DESTDIR)/usr/lib/sysusers.d $(DESTDIR)/usr/lib/tmpfiles.d
+	install -d -m 0750 $(DESTDIR)/etc/lionstate
+	sed 's|/opt/lionstate/|$(LIONSTATE_VENV)/|' deploy/systemd/lionstated.service > $(UNITS)/lionstated.service
+	chmod 0644 $(UNITS)/lionstated.service
+	install -m 0644 deploy/systemd/lionstated.socket $(UNITS)
+	install -m 0644 deploy/systemd/lionstate.sysusers $(DESTDIR)/usr/lib/sysusers.d/lionstate.conf
+	install -m 0644 deploy/systemd/lionstate.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/lionstate.conf
+	install -m 0644 deploy/systemd/drop-ins/*.conf $(SHARE)
+	for name in $(DROP_INS); do \
+		install -m 0644 deploy/systemd/drop-ins/$$name.conf $(UNITS)/lionstated.service.d || exit 1; done
+	test -e $(DESTDIR)/etc/lionstate/lionstated.toml || \
+		sed 's|^#url = ""|url = "/var/lib/lionstate/state.db"|' config/lionstated.toml \
+		> $(DESTDIR)/etc/lionstate/lionstated.toml
 
 clean: ## remove what was built or cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -131,6 +131,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         delivery=delivery.run,
         news=news,
         reload=reload,
+        summary=lambda: timer.summary,
     )
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 import anyio
 
 from lionstate.errors import StateError
-from lionstate.migration import MigrationStep, ProgressionMigrationService, ScrubSlice, ThrottleStatus
+from lionstate.migration import (
+    MigrationStatus,
+    MigrationStep,
+    ProgressionMigrationService,
+    ScrubSlice,
+    ThrottleStatus,
+)
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
@@ -41,6 +47,7 @@ class MaintenanceTimer:
         self._settings = settings
         self._metrics = metrics
         self._gauges_due = 0.0
+        self.summary = "serving"
         self._throttled_by: list[str] = []
         self._starved = False
         self._owner: str | None = None
@@ -217,5 +224,15 @@ class MaintenanceTimer:
         if enabled and status.owner.owner is not None and not status.owner.is_self:
             reasons.append("owner")
         self._metrics.set_paused(reasons)
+        self.summary = _summary(status, reasons)
         self._metrics.owner.set(status.owner.is_self)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS
+
+
+def _summary(status: MigrationStatus, reasons: Sequence[str]) -> str:
+    """One line: progressions by phase, and what migration waits for."""
+    phases = ", ".join(f"{phase} {status.phases.get(phase, 0)}" for phase in ("json", "dual", "items", "blocked"))
+    signals = ", ".join(sorted(one.signal for one in status.throttle.tripped))
+    waits = [f"pressure ({signals})" if reason == "pressure" else reason for reason in reasons]
+    waits += [*(f"{reason} ({count})" for reason, count in sorted(status.held.items()) if count)]
+    return f"serving; progressions: {phases}; migration waits for: {', '.join(waits) or 'nothing'}"

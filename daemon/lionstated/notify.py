@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import anyio
 
-__all__ = ["Notifier", "watchdog", "watchdog_interval_seconds"]
+__all__ = ["Notifier", "tell_status", "watchdog", "watchdog_interval_seconds"]
 
 
 class Notifier:
@@ -34,21 +34,29 @@ class Notifier:
         """Say that the API answers."""
         return self.send("READY=1", f"STATUS={status}")
 
-    def stopping(self) -> bool:
-        """Say that shutdown began."""
-        return self.send("STOPPING=1")
+    def status(self, text: str) -> bool:
+        """Say in a line what is going on."""
+        return self.send(f"STATUS={text}")
+
+    def starting(self, text: str, seconds: float) -> bool:
+        """Say what the start is at, and ask for so many seconds more."""
+        return self.send(f"STATUS={text}", f"EXTEND_TIMEOUT_USEC={_microseconds(seconds)}")
+
+    def stopping(self, seconds: float) -> bool:
+        """Say that shutdown began, and ask for as long as it may take."""
+        return self.send("STOPPING=1", "STATUS=draining", f"EXTEND_TIMEOUT_USEC={_microseconds(seconds)}")
 
     def reloading(self) -> bool:
         """Say that settings are being read again; `ready` ends it."""
         return self.send("RELOADING=1")
 
-    def extend(self, seconds: float) -> bool:
-        """Ask for more time to start or to stop."""
-        return self.send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
-
     def ping(self) -> bool:
         """Tell the watchdog that all is well."""
         return self.send("WATCHDOG=1")
+
+
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000)
 
 
 def watchdog_interval_seconds() -> float | None:
@@ -66,3 +74,13 @@ async def watchdog(notifier: Notifier, interval_seconds: float, alive: Callable[
         if alive():
             notifier.ping()
         await anyio.sleep(interval_seconds)
+
+
+async def tell_status(notifier: Notifier, interval_seconds: float, text: Callable[[], str]) -> None:
+    """Send what ``text`` says whenever that differs from what it said before, for ever."""
+    told = text()
+    while True:
+        await anyio.sleep(interval_seconds)
+        if (now := text()) != told:
+            told = now
+            notifier.status(now)

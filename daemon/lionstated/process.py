@@ -16,11 +16,8 @@ from starlette.types import ASGIApp
 
 from . import logs
 from .api import (
-    AccessLog,
     ApiServer,
-    ConnectionLimits,
     Health,
-    Listener,
     Listeners,
     NewsLike,
     OperationLike,
@@ -30,7 +27,7 @@ from .api import (
     service_app,
 )
 from .metrics import Metrics
-from .notify import Notifier, watchdog, watchdog_interval_seconds
+from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
 from .reloading import settle
 from .settings import Settings
 from .supervision import Service, supervise
@@ -38,6 +35,7 @@ from .supervision import Service, supervise
 __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
 _EXTEND_SECONDS = 30.0
+_STATUS_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 _FORCED_SECONDS = 0.5
 # Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
@@ -68,6 +66,8 @@ class Parts:
     news: NewsLike | None = None
     # Whether the writer answers; the watchdog and /livez follow it.
     alive: Callable[[], bool] = lambda: True
+    # One line for the service manager: what is done, and what is waited for.
+    summary: Callable[[], str] = lambda: "serving"
     # Takes the settings that may change while the store is open.
     reload: Callable[[Settings], None] = lambda settings: None
 
@@ -113,7 +113,6 @@ class Daemon:
         self._parts: Parts | None = None
         self._servers: list[ApiServer] = []
         self._listeners = Listeners()
-        self._access = AccessLog(settings.log.access_ratio)
         self._scope: anyio.CancelScope | None = None
         self._closing: anyio.CancelScope | None = None
         self._reason = "requested"
@@ -165,11 +164,11 @@ class Daemon:
         else:
             self.settings = settle(self.settings, fresh)
             logs.set_level(self.settings.log.level)
-            self._access.ratio = self.settings.log.access_ratio
+            self._listeners.log.ratio = self.settings.log.access_ratio
             if self._parts is not None:
                 self._parts.reload(self.settings)
             self._log.info("reloaded", tokens=tokens)
-        self._notifier.ready("serving")
+        self._notifier.ready("starting" if self._parts is None else self._parts.summary())
 
     async def run(
         self,
@@ -210,7 +209,7 @@ class Daemon:
 
     async def _life(self, group: TaskGroup, listeners: Listeners, task_status: TaskStatus[Daemon]) -> None:
         monitoring = operations_app(self.metrics, self.health)
-        ops = [self._serve(item, monitoring) for item in listeners.all if item.kind == "ops"]
+        ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
         ops_done = [await self._start(group, server) for server in ops]
         parts = await self._open()
         if parts is None:
@@ -218,18 +217,18 @@ class Daemon:
         self._parts = parts
         try:
             app = self._service(parts)
-            service = [self._serve(item, app) for item in listeners.all if item.kind != "ops"]
+            service = [item.server(app) for item in listeners.all if item.kind != "ops"]
             done = [await self._start(group, server) for server in service]
             self.health.state, self.health.alive = "ready", parts.alive
             self.metrics.up.set(1)
-            self._notifier.ready("serving")
+            self._notifier.ready(parts.summary())
             self._log.info("ready", **self.addresses)
             task_status.started(self)
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
-            await self._stop.wait()
+            await self._tell_until_stopped(parts)
             group.start_soon(parts.drain, self.settings.shutdown.drain_seconds * _QUEUE_SHARE)
             await self._drain(service, done, finish, finished)
         finally:
@@ -239,12 +238,11 @@ class Daemon:
         for event in ops_done:
             await event.wait()
 
-    def _serve(self, listener: Listener, app: ASGIApp) -> ApiServer:
-        listen = self.settings.listen
-        limits = ConnectionLimits(
-            listen.max_connections, listen.header_seconds, listen.transfer_seconds, listen.idle_seconds
-        )
-        return listener.server(app, self._access, limits)
+    async def _tell_until_stopped(self, parts: Parts) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(tell_status, self._notifier, _STATUS_SECONDS, parts.summary)
+            await self._stop.wait()
+            group.cancel_scope.cancel()
 
     def _service(self, parts: Parts) -> ASGIApp:
         return service_app(
@@ -279,7 +277,7 @@ class Daemon:
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             while not opening.done() and not stopping.done():
-                self._notifier.extend(_EXTEND_SECONDS)
+                self._notifier.starting("opening the store", _EXTEND_SECONDS)
                 await asyncio.wait(
                     {opening, stopping}, timeout=_EXTEND_SECONDS / 3, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -309,7 +307,7 @@ class Daemon:
         end = time.monotonic() + budget
         self._log.info("draining", budget_seconds=budget)
         self.health.state = "draining"
-        self._notifier.stopping()
+        self._notifier.stopping(budget + _CLOSE_SECONDS + _FORCED_SECONDS)
         finish.set()
         for server in servers:
             server.stop(budget)

@@ -158,8 +158,12 @@ async def test_ready_and_stopping_are_told_to_the_service_manager(folder: Path, 
         async with anyio.create_task_group() as group:
             await group.start(daemon.run)
             daemon.stop()
-        lines = [manager.recv(1000).decode().splitlines()[0] for _ in range(3)]
-    assert lines == ["EXTEND_TIMEOUT_USEC=30000000", "READY=1", "STOPPING=1"]
+        lines = [manager.recv(1000).decode().splitlines() for _ in range(3)]
+    assert [
+        ["STATUS=opening the store", "EXTEND_TIMEOUT_USEC=30000000"],
+        ["READY=1", "STATUS=serving"],
+        ["STOPPING=1", "STATUS=draining", "EXTEND_TIMEOUT_USEC=10500000"],
+    ] == lines
 
 
 async def test_signals_drain_and_reload(folder: Path, store: FakeStore) -> None:

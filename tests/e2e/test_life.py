@@ -164,8 +164,8 @@ class Manager:
                 data = await asyncio.to_thread(self.sock.recv, 4096)
             except TimeoutError:
                 break
-            found += data.decode().splitlines()
-            if found[-1].startswith("STATUS=serving") or "STOPPING=1" in found:
+            found += [line for line in data.decode().splitlines() if not line.startswith("STATUS=")]
+            if "READY=1" in found or "STOPPING=1" in found:
                 break
         return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lionstated.notify import Notifier, watchdog, watchdog_interval_seconds
+from lionstated.notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
 
 
 def test_datagrams_reach_path_and_abstract_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +60,27 @@ def test_pings_stop_when_the_writer_is_stuck() -> None:
 
     anyio.run(run)
     assert (pings, len(looks)) == (2, 5)
+
+
+def test_the_status_is_told_when_it_changes() -> None:
+    texts = iter(["a", "a", "b", "b", "c"])
+    sent: list[str] = []
+
+    class Recording(Notifier):
+        def status(self, text: str) -> bool:
+            sent.append(text)
+            return True
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+
+            def text() -> str:
+                now = next(texts)
+                if now == "c":
+                    group.cancel_scope.cancel()
+                return now
+
+            group.start_soon(tell_status, Recording(""), 0.0, text)
+
+    anyio.run(run)
+    assert ["b", "c"] == sent

@@ -4,14 +4,11 @@ from .access import Bearers, peer_policy
 from .app import Health, operations_app, service_app
 from .contracts import NewsLike, OperationLike, StoreLike, Verb
 from .listeners import Listener, Listeners, check_listeners
-from .server import ApiServer, ConnectionLimits
-from .tracing import AccessLog
+from .server import ApiServer
 
 __all__ = [
-    "AccessLog",
     "ApiServer",
     "Bearers",
-    "ConnectionLimits",
     "Health",
     "Listener",
     "Listeners",

@@ -30,6 +30,8 @@ class Listener:
 
     kind: Kind
     bound: BoundSocket
+    log: AccessLog
+    limits: ConnectionLimits
     policy: Policy | None = None
     tls: tuple[str, str] | None = None
     _servers: list[ApiServer] = field(default_factory=list)
@@ -42,10 +44,10 @@ class Listener:
         host, port = self.bound.sock.getsockname()[:2]
         return f"{'https' if self.tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def server(self, app: ASGIApp, log: AccessLog, limits: ConnectionLimits) -> ApiServer:
+    def server(self, app: ASGIApp) -> ApiServer:
         """A server for `app` behind this listener's rules."""
-        guarded = Traced(Guard(app, self.policy), self.kind, log)
-        server = ApiServer(guarded, self.bound, limits, tls=self.tls)
+        guarded = Traced(Guard(app, self.policy), self.kind, self.log)
+        server = ApiServer(guarded, self.bound, self.limits, tls=self.tls)
         self._servers.append(server)
         return server
 
@@ -98,6 +100,7 @@ class Listeners:
 
     all: list[Listener] = field(default_factory=list)
     bearers: Bearers = field(default_factory=lambda: Bearers(()))
+    log: AccessLog = field(default_factory=lambda: AccessLog(0.0))
 
     @classmethod
     def bind(cls, settings: Settings) -> Listeners:
@@ -108,7 +111,7 @@ class Listeners:
             OwnershipConflictError: An address is in use.
             BackendUnavailableError: An address cannot be used.
         """
-        found = cls(bearers=Bearers(check_listeners(settings)))
+        found = cls(bearers=Bearers(check_listeners(settings)), log=AccessLog(settings.log.access_ratio))
         with contextlib.ExitStack() as undo:
             undo.callback(found.release)
             given = [(_kind(name, sock), BoundSocket(sock)) for name, sock in inherited_sockets()]
@@ -151,9 +154,12 @@ class Listeners:
             listener.bound.release()
 
     def _add(self, kind: Kind, bound: BoundSocket, settings: Settings) -> None:
-        listener = Listener(kind, bound)
-        self.all.append(listener)
         listen = settings.listen
+        limits = ConnectionLimits(
+            listen.max_connections, listen.header_seconds, listen.transfer_seconds, listen.idle_seconds
+        )
+        listener = Listener(kind, bound, self.log, limits)
+        self.all.append(listener)
         tls = (listen.tls_cert, listen.tls_key) if listen.tls_cert and listen.tls_key else None
         if kind == "socket":
             listener.policy = peer_policy(group_id_of(listen.socket_group))
