@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
 from collections.abc import MutableMapping
 from typing import Any, TextIO
@@ -15,7 +16,7 @@ import structlog
 
 from lionstate.errors import StateError
 
-__all__ = ["configure", "get_logger", "set_level"]
+__all__ = ["Seldom", "configure", "get_logger", "set_level"]
 
 _NAME = "lionstated"
 
@@ -86,3 +87,22 @@ def get_logger() -> structlog.stdlib.BoundLogger:
     """The daemon's logger."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(_NAME)
     return logger
+
+
+class Seldom:
+    """For what may come a thousand times a second: lets one line pass in a time and counts the others."""
+
+    def __init__(self, seconds: float) -> None:
+        """Take the time between two lines."""
+        self._seconds = seconds
+        self._told = float("-inf")
+        self._since = 0
+
+    def due(self) -> int:
+        """How often it came since the last line, this time counted; 0 while no line is due."""
+        self._since += 1
+        now = time.monotonic()
+        if now - self._told < self._seconds:
+            return 0
+        count, self._told, self._since = self._since, now, 0
+        return count

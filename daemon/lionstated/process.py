@@ -15,7 +15,17 @@ from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from . import logs
-from .api import ApiServer, Health, Listeners, NewsLike, OperationLike, StoreLike, Verb, operations_app, service_app
+from .api import (
+    ApiServer,
+    Health,
+    Listeners,
+    NewsLike,
+    OperationLike,
+    StoreLike,
+    Verb,
+    operations_app,
+    service_app,
+)
 from .metrics import Metrics
 from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
 from .reloading import settle
@@ -154,6 +164,7 @@ class Daemon:
         else:
             self.settings = settle(self.settings, fresh)
             logs.set_level(self.settings.log.level)
+            self._listeners.log.ratio = self.settings.log.access_ratio
             if self._parts is not None:
                 self._parts.reload(self.settings)
             self._log.info("reloaded", tokens=tokens)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from lionstate.errors import BackendUnavailableError, OutcomeUnknownError, StateError
 
-from ..logs import get_logger
+from ..logs import Seldom, get_logger
 
 __all__ = ["StoreFailures"]
 
@@ -19,16 +18,11 @@ class StoreFailures:
 
     def __init__(self) -> None:
         """Nothing has failed."""
-        self._told = float("-inf")
-        self._since = 0
+        self._seldom = Seldom(_SECONDS)
 
     def note(self, error: StateError) -> None:
         """Count an error of the store and log it, unless one was logged just now; errors of callers are not its."""
         if not isinstance(error, (BackendUnavailableError, OutcomeUnknownError)):
             return
-        self._since += 1
-        now = time.monotonic()
-        if now - self._told < _SECONDS:
-            return
-        get_logger().error("store_failed", code=error.code, reason=str(error), failures=self._since)
-        self._told, self._since = now, 0
+        if count := self._seldom.due():
+            get_logger().error("store_failed", code=error.code, reason=str(error), failures=count)

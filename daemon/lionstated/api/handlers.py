@@ -32,6 +32,7 @@ from .contracts import (
 from .failures import StoreFailures
 from .problems import REPLAYED, Headers, HttpProblem, respond
 from .server import connection_of
+from .tracing import call_it
 
 __all__ = ["OperationHandlers", "VerbHandler"]
 
@@ -139,6 +140,7 @@ class OperationHandlers:
     async def operation(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/ops/{operation}`."""
         operation, codec = self._find(scope["path_params"]["operation"])
+        call_it(scope, operation.name)
         require(scope, rights_for(operation))
         deadline = self._deadline(scope)
         given = header(scope, b"idempotency-key")
@@ -175,6 +177,7 @@ class OperationHandlers:
 
     async def batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/batch`."""
+        call_it(scope, "batch")
         require(scope, "read")
         deadline = self._deadline(scope)
         request = wire.decode_batch_request(await read_json_body(scope, receive, self._limit_bytes))
@@ -238,6 +241,7 @@ class OperationHandlers:
         """`GET /v1/progressions/{id}` and `/items`: the two reads people do with curl; the second one may wait."""
         page = scope["path"].endswith("/items")
         name = READS["/v1/progressions/{id}/items" if page else "/v1/progressions/{id}"]
+        call_it(scope, name)
         require(scope, "read")
         query = _query(scope)
         wait_seconds = _wait_seconds(query.pop("wait_seconds", "0")) if page else 0.0
@@ -290,6 +294,7 @@ class VerbHandler:
         if found is None:
             raise NotFoundError("there is no such migration verb")
         verb, codec = found
+        call_it(scope, f"migration {scope['path_params']['verb']}")
         require(scope, "read" if verb.method == "GET" else "admin")
         if scope["method"] not in (verb.method, "HEAD" if verb.method == "GET" else verb.method):
             allow = [(b"allow", verb.method.encode())]

@@ -16,7 +16,8 @@ from ..settings import Settings, Token, is_loopback, read_private, split_address
 from ..sockets import BoundSocket, bind_tcp, bind_unix, group_id_of, inherited_sockets
 from .access import Bearers, peer_policy
 from .problems import Guard, Policy
-from .server import ApiServer
+from .server import ApiServer, ConnectionLimits
+from .tracing import AccessLog, Traced
 
 __all__ = ["Listener", "Listeners", "check_listeners"]
 
@@ -29,6 +30,8 @@ class Listener:
 
     kind: Kind
     bound: BoundSocket
+    log: AccessLog
+    limits: ConnectionLimits
     policy: Policy | None = None
     tls: tuple[str, str] | None = None
     _servers: list[ApiServer] = field(default_factory=list)
@@ -43,8 +46,8 @@ class Listener:
 
     def server(self, app: ASGIApp) -> ApiServer:
         """A server for `app` behind this listener's rules."""
-        cert, key = self.tls or (None, None)
-        server = ApiServer(Guard(app, self.policy), self.bound, tls_cert=cert, tls_key=key)
+        guarded = Traced(Guard(app, self.policy), self.kind, self.log)
+        server = ApiServer(guarded, self.bound, self.limits, tls=self.tls)
         self._servers.append(server)
         return server
 
@@ -97,6 +100,7 @@ class Listeners:
 
     all: list[Listener] = field(default_factory=list)
     bearers: Bearers = field(default_factory=lambda: Bearers(()))
+    log: AccessLog = field(default_factory=lambda: AccessLog(0.0))
 
     @classmethod
     def bind(cls, settings: Settings) -> Listeners:
@@ -107,7 +111,7 @@ class Listeners:
             OwnershipConflictError: An address is in use.
             BackendUnavailableError: An address cannot be used.
         """
-        found = cls(bearers=Bearers(check_listeners(settings)))
+        found = cls(bearers=Bearers(check_listeners(settings)), log=AccessLog(settings.log.access_ratio))
         with contextlib.ExitStack() as undo:
             undo.callback(found.release)
             given = [(_kind(name, sock), BoundSocket(sock)) for name, sock in inherited_sockets()]
@@ -150,9 +154,12 @@ class Listeners:
             listener.bound.release()
 
     def _add(self, kind: Kind, bound: BoundSocket, settings: Settings) -> None:
-        listener = Listener(kind, bound)
-        self.all.append(listener)
         listen = settings.listen
+        limits = ConnectionLimits(
+            listen.max_connections, listen.header_seconds, listen.transfer_seconds, listen.idle_seconds
+        )
+        listener = Listener(kind, bound, self.log, limits)
+        self.all.append(listener)
         tls = (listen.tls_cert, listen.tls_key) if listen.tls_cert and listen.tls_key else None
         if kind == "socket":
             listener.policy = peer_policy(group_id_of(listen.socket_group))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable
 
 from starlette.exceptions import HTTPException
@@ -13,6 +12,7 @@ from lionstate import wire
 from lionstate.errors import AccessDeniedError, InvalidInputError, NotFoundError, StateError
 
 from ..logs import get_logger
+from .tracing import request_id_of
 
 __all__ = ["REPLAYED", "Guard", "HttpProblem", "Policy", "respond", "respond_problem"]
 
@@ -86,7 +86,7 @@ class Guard:
             error = NotFoundError("no such address") if exc.status_code == 404 else InvalidInputError(exc.detail)
             await respond_problem(send, error, status=exc.status_code, headers=headers)
         except Exception:
-            request_id = os.urandom(8).hex()
+            request_id = request_id_of(scope)
             get_logger().error("request_failed", request_id=request_id, exc_info=True)
             await respond_problem(send, StateError("internal error"), request_id=request_id)
 

@@ -11,7 +11,7 @@ from .text import leaf_text
 __all__ = ["Difference", "differences", "is_live"]
 
 _LIVE_SECTIONS = frozenset(("maintenance", "delivery", "shutdown"))
-_LIVE = frozenset(("log.level",))
+_LIVE = frozenset(("log.level", "log.access_ratio"))
 _FIXED = frozenset(("maintenance.accept_foreign_writers",))
 
 

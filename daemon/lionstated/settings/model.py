@@ -93,6 +93,20 @@ class Listen(Section):
     max_request_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024, description="Larger request bodies are refused with 413."
     )
+    max_connections: int = Field(
+        default=1000, ge=1, description="Connections of one listener; further ones are answered 503 and closed."
+    )
+    header_seconds: float = Field(
+        default=10.0, gt=0, description="Longest time for the head of a request to arrive, then 408."
+    )
+    transfer_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        description="Longest time for a body to arrive, and for an answer of which the client takes nothing.",
+    )
+    idle_seconds: float = Field(
+        default=75.0, gt=0, description="An open connection without a request is closed after this time."
+    )
 
     @field_validator("http", "ops")
     @classmethod
@@ -184,6 +198,9 @@ class Log(Section):
 
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level to write.")
     format: Literal["json", "console"] = Field(default="json", description="json, or console for people.")
+    access_ratio: float = Field(
+        default=0.01, ge=0, le=1, description="Share of the answers that are logged; failures are, one a second."
+    )
 
 
 class Settings(BaseSettings):
