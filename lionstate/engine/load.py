@@ -90,10 +90,10 @@ class Load(SilentObserver):
             self._hold = seconds
         self._observer.lock_hold(lane, seconds)
 
-    def lock_wait(self, seconds: float) -> None:
+    def lock_wait(self, lane: str, seconds: float) -> None:
         """Remember the longest recent wait."""
         self._waits.note(seconds)
-        self._observer.lock_wait(seconds)
+        self._observer.lock_wait(lane, seconds)
 
     def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
         """Remember since when no checkpoint could move every frame."""
