@@ -21,7 +21,7 @@ from lionstate.migration import MigrationStatus, MigrationStep, ScrubSlice, Stop
 __all__ = ["Metrics"]
 
 _LANES = ("request", "maintenance")
-_OUTCOMES = ("written", "not_written", "unknown", "read", "failed", "refused")
+_OUTCOMES = ("written", "not_written", "overloaded", "deadline_exceeded", "unknown", "read", "failed", "refused")
 _MODES = ("passive", "full", "restart", "truncate")
 _CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "error")
 _PHASES = ("json", "dual", "items", "blocked")
@@ -265,17 +265,17 @@ class Metrics:
         self.deliveries.labels(outcome).inc()
         self.delivery_times.observe(seconds)
 
-    def lock_wait(self, seconds: float) -> None:
-        """The write lock was obtained after `seconds`."""
-        self.lock_waits.observe(seconds)
+    def lock_wait(self, lane: str, seconds: float) -> None:
+        """The write lock was obtained after `seconds` on behalf of `lane`, which the exemplar tells."""
+        self.lock_waits.observe(seconds, {"lane": _lane(lane)})
 
     def lock_hold(self, lane: str, seconds: float) -> None:
         """The write lock was held for `seconds` on behalf of `lane`."""
-        self.lock_holds.labels(lane if lane in _LANES else _LANES[0]).observe(seconds)
+        self.lock_holds.labels(_lane(lane)).observe(seconds, {"lane": _lane(lane)})
 
-    def commit(self, seconds: float) -> None:
-        """COMMIT took `seconds`."""
-        self.commits.observe(seconds)
+    def commit(self, lane: str, seconds: float) -> None:
+        """COMMIT took `seconds` on behalf of `lane`, which the exemplar tells."""
+        self.commits.observe(seconds, {"lane": _lane(lane)})
 
     def pause(self, seconds: float) -> None:
         """The lock was left to other processes for `seconds`."""
@@ -343,6 +343,10 @@ class Metrics:
         """A read failed closed."""
         for listener in self.on_doubt:
             listener(progression_id)
+
+
+def _lane(lane: str) -> str:
+    return lane if lane in _LANES else _LANES[0]
 
 
 def _of(count: Callable[[], Connections], state: str) -> float:

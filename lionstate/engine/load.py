@@ -95,11 +95,11 @@ class Load(SilentObserver):
             self._others_at = self._clock()
         self._observer.lock_hold(lane, seconds)
 
-    def lock_wait(self, seconds: float) -> None:
+    def lock_wait(self, lane: str, seconds: float) -> None:
         """Remember the longest recent wait; one that no limit could be set to is not worth it."""
         if seconds >= _LEAST_WAIT_SECONDS:
             self._waits.note(seconds)
-        self._observer.lock_wait(seconds)
+        self._observer.lock_wait(lane, seconds)
 
     def foreign_commit(self) -> None:
         """Remember when another process wrote."""

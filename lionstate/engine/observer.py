@@ -11,9 +11,9 @@ __all__ = ["Observer", "SilentObserver"]
 class Observer(Protocol):
     """Receives measurements; calls may come from any thread and must not block."""
 
-    def lock_wait(self, seconds: float) -> None: ...
+    def lock_wait(self, lane: str, seconds: float) -> None: ...
     def lock_hold(self, lane: str, seconds: float) -> None: ...
-    def commit(self, seconds: float) -> None: ...
+    def commit(self, lane: str, seconds: float) -> None: ...
     def pause(self, seconds: float) -> None: ...
     def checkpoint(self, mode: str, outcome: str, seconds: float) -> None: ...
     def wal(self, log_frames: int, checkpointed_frames: int, wal_bytes: int) -> None: ...
@@ -32,14 +32,14 @@ class Observer(Protocol):
 class SilentObserver:
     """Drops every measurement."""
 
-    def lock_wait(self, seconds: float) -> None:
-        """Time until the write lock was held."""
+    def lock_wait(self, lane: str, seconds: float) -> None:
+        """Time until the write lock was held, on behalf of ``request`` or ``maintenance``."""
 
     def lock_hold(self, lane: str, seconds: float) -> None:
         """Time from the lock to the end of the transaction, on behalf of ``request`` or ``maintenance``."""
 
-    def commit(self, seconds: float) -> None:
-        """Time that COMMIT took."""
+    def commit(self, lane: str, seconds: float) -> None:
+        """Time that COMMIT took, on behalf of ``request`` or ``maintenance``."""
 
     def pause(self, seconds: float) -> None:
         """Time that the writer left the lock free for others."""
@@ -66,7 +66,9 @@ class SilentObserver:
         """What waits in the queue now."""
 
     def operation(self, name: str, outcome: str, count: int = 1) -> None:
-        """So many operations ended; outcome is ``written``, ``not_written``, ``unknown``, ``read`` or ``failed``."""
+        """So many operations ended; outcome is ``written``, ``not_written``, ``overloaded``,
+        ``deadline_exceeded``, ``unknown``, ``read`` or ``failed``.
+        """
 
     def blocked_append(self, authority: str) -> None:
         """An append met a blocked progression of this authority."""

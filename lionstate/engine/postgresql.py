@@ -161,7 +161,7 @@ class _LaneSession:
     def commit(self) -> None:
         started = time.monotonic()
         self.conn.commit()
-        self._observer.commit(time.monotonic() - started)
+        self._observer.commit(self._lane, time.monotonic() - started)
         self._released()
 
     def _released(self) -> None:
@@ -252,7 +252,7 @@ class PostgresqlWriter:
         def work(sync: Connection) -> list[Outcome]:
             nonlocal session
             session = _LaneSession(sync, self._observer, batch.lane, self._settings.pooler == "transaction")
-            self._observer.lock_wait(time.monotonic() - waiting)
+            self._observer.lock_wait(batch.lane, time.monotonic() - waiting)
             return execute_batch(session, batch)
 
         try:

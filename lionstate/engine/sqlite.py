@@ -101,17 +101,18 @@ class SqliteWriter:
 
     def start(self, batch: Batch, ended: Ended) -> None:
         """Queue a batch on the writer thread; outcomes leave after COMMIT."""
-        # Whoever waits is answered before the log is looked after.
+        # Busy before the thread takes it: one that hangs in a checkpoint takes nothing. Answers go before the log.
+        self._busy, self._alive_at = True, time.monotonic()
         self._thread.post(lambda: self._run(batch), ended, self._look_after_log)
 
     async def run(self, batch: Batch) -> list[Outcome]:
         """Run a batch; a cancelled caller does not stop it."""
+        self._busy, self._alive_at = True, time.monotonic()
         ended: asyncio.Future[list[Outcome]] = self._thread.submit(lambda: self._run(batch), self._look_after_log)
         return await asyncio.shield(ended)
 
     def _run(self, batch: Batch) -> list[Outcome]:
-        self._busy, self._alive_at, self._wanted = True, time.monotonic(), batch.wanted
-        self._lane = batch.lane
+        self._busy, self._alive_at, self._wanted, self._lane = True, time.monotonic(), batch.wanted, batch.lane
         try:
             return execute_batch(self, batch)
         except CommitFailed as failed:
@@ -121,8 +122,7 @@ class SqliteWriter:
             refusal = NotWritten(translate(self.dialect, error))
             return [refusal for unit in batch.take() for _ in unit.calls]
         finally:
-            self._busy, self._alive_at, self._wanted = False, time.monotonic(), None
-            self._lane = _REQUEST
+            self._busy, self._alive_at, self._wanted, self._lane = False, time.monotonic(), None, _REQUEST
 
     def begin(self) -> None:
         """BEGIN IMMEDIATE, waiting in slices; BackendBusyError after the whole wait.
@@ -163,7 +163,7 @@ class SqliteWriter:
                         f"another process held the store's write lock for {waited:.1f} s; nothing was written"
                     )
         finally:
-            self._observer.lock_wait(time.monotonic() - started)
+            self._observer.lock_wait(self._lane, time.monotonic() - started)
 
     def before_commit(self) -> None:
         """Nothing: the batch number was written at the beginning."""
@@ -172,7 +172,7 @@ class SqliteWriter:
         """COMMIT on the driver, so that one without an open transaction raises."""
         started = time.monotonic()
         self._driver.execute("COMMIT")
-        self._observer.commit(time.monotonic() - started)
+        self._observer.commit(self._lane, time.monotonic() - started)
         self._release()
         if self.conn.in_transaction():
             self.conn.commit()
@@ -352,7 +352,7 @@ class SqliteWriter:
         return Connections(in_use=int(is_open and works), idle=int(is_open and not works))
 
     def seconds_since_sign_of_life(self) -> float:
-        """0 while idle; else the age of the last bounded wait or progress tick of the running batch."""
+        """0 while idle; else the age of the last bounded wait or progress tick of the running or waiting batch."""
         return time.monotonic() - self._alive_at if self._busy else 0.0
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from lionstate.engine import NotWritten, Observer, Outcome, Written
 from lionstate.engine.offload import run_pure
 from lionstate.errors import InvalidInputError, StateError
 from lionstate.operations import Operation
+from lionstate.queue.ending import refusal
 from lionstate.queue.making import PreparedCall, TicketMaker, value_of
 from lionstate.queue.receipts import RequestKey
 from lionstate.queue.ticket import Ticket
@@ -37,11 +38,7 @@ class OperationCalls:
         else:
             prepared = await self._prepared(operation, params, key)
         ticket = self._tickets.of_operation(prepared, deadline)
-        try:
-            self._queue().submit(ticket)
-        except StateError:
-            self._observer.operation(operation.name, "not_written")
-            raise
+        self._enter(ticket)
         return value_of(await ticket.future)
 
     async def several(
@@ -69,7 +66,7 @@ class OperationCalls:
             self._tickets.of_operation(call, deadline) if isinstance(call, PreparedCall) else call for call in prepared
         ]
         entered = [ticket for ticket in tickets if isinstance(ticket, Ticket)]
-        self._queue().submit_all(entered)
+        self._enter(*entered)
         try:
             return [await ticket.future if isinstance(ticket, Ticket) else ticket for ticket in tickets]
         except asyncio.CancelledError:
@@ -81,11 +78,19 @@ class OperationCalls:
         if not calls:
             return []
         ticket = self._tickets.of_batch(calls, deadline)
-        self._queue().submit(ticket)
+        self._enter(ticket)
         outcome = await ticket.future
         if isinstance(outcome, Written):
             return [Written(value) for value in outcome.value]
         return [outcome] * len(calls)
+
+    def _enter(self, *tickets: Ticket) -> None:
+        try:
+            self._queue().submit_all(tickets)
+        except StateError as error:
+            for ticket in tickets:
+                self._observer.operation(ticket.name, refusal(error))
+            raise
 
     async def _prepared(self, operation: Operation, params: Mapping[str, Any], key: RequestKey | None) -> PreparedCall:
         """Check the parameters; a key is bound to them as they were sent."""

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Sequence
 
 from lionstate.engine import Observer
+from lionstate.errors import DeadlineExceededError, OverloadedError, StateError
 from lionstate.queue.batch import QueuedBatch
 from lionstate.queue.holds import HoldModel
 from lionstate.queue.ticket import Ticket
 
-__all__ = ["observe_batch", "safely"]
+__all__ = ["observe_batch", "refusal", "safely"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,11 @@ def _counted(tickets: Sequence[Ticket]) -> dict[str, int]:
     for ticket in tickets:
         counts[ticket.name] = counts.get(ticket.name, 0) + 1
     return counts
+
+
+def refusal(error: StateError) -> str:
+    """The metrics' outcome of what is not written: who turned it away, where that was the queue or the clock."""
+    return error.code if isinstance(error, OverloadedError | DeadlineExceededError) else "not_written"
 
 
 def safely(effect: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from lionstate.errors import (
 )
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.queue.batch import Probe, QueuedBatch
-from lionstate.queue.ending import observe_batch, safely
+from lionstate.queue.ending import observe_batch, refusal, safely
 from lionstate.queue.holds import HoldModel
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.waiting import WaitingRoom
@@ -293,7 +293,7 @@ class WriteQueue:
         return {id(ticket) for ticket in (*busy, *(ticket for ticket, _ in reparse))}
 
     def _settle(self, ticket: Ticket, outcome: NotWritten | Unknown) -> None:
-        self._observer.operation(ticket.name, "not_written" if isinstance(outcome, NotWritten) else "unknown")
+        self._observer.operation(ticket.name, refusal(outcome.error) if isinstance(outcome, NotWritten) else "unknown")
         if not ticket.future.done():
             ticket.future.set_result(outcome)
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from lionstate.engine import EngineSettings
+from lionstate.engine.sqlite import SqliteWriter
 from lionstate.store import Store
 from lionstated.metrics import Metrics
 from tests.support.backends import database_of
+from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
@@ -99,4 +101,26 @@ async def test_a_busy_writer_and_busy_readers_are_in_use(tmp_path: Path) -> None
     assert 2 == shown(metrics)[1]
     gate.set()
     await asyncio.gather(writing, reading)
+    await store.close()
+
+
+async def test_a_writer_that_does_not_take_its_batch_is_not_idle(tmp_path: Path) -> None:
+    """fault 64: a thread that hangs between two batches, in a checkpoint for one, gives no sign of life."""
+    gate, entered = threading.Event(), threading.Event()
+
+    def hang(wal: object) -> None:
+        entered.set()
+        gate.wait(20)
+
+    store = await Store.open(tmp_path / "s.db")
+    writer = store.writer
+    assert isinstance(writer, SqliteWriter)
+    hanging = asyncio.ensure_future(writer.call(hang))
+    await asyncio.to_thread(entered.wait)
+    assert 0 == writer.seconds_since_sign_of_life(), "nobody asked it for anything"
+    writing = asyncio.ensure_future(store.write("nothing", lambda conn: None))
+    await eventually(lambda: writer.seconds_since_sign_of_life() > 0)
+    gate.set()
+    await asyncio.gather(hanging, writing)
+    await eventually(lambda: 0 == writer.seconds_since_sign_of_life())
     await store.close()

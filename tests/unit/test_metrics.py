@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from lionstated.metrics import Metrics
 
 
@@ -29,9 +31,9 @@ def test_series_are_there_at_zero_and_never_grow() -> None:
 
 def test_the_observer_feeds_them() -> None:
     metrics = Metrics(["f"])
-    metrics.lock_wait(0.1)
+    metrics.lock_wait("request", 0.1)
     metrics.lock_hold("maintenance", 0.2)
-    metrics.commit(0.1)
+    metrics.commit("maintenance", 0.1)
     metrics.pause(0.11)
     metrics.checkpoint("PASSIVE", "complete", 0.1)
     metrics.wal(10, 4, 4096)
@@ -65,3 +67,24 @@ def test_the_observer_feeds_them() -> None:
         'lionstate_migration_paused{reason="operator"} 1.0',
     ):
         assert line + "\n" in text
+
+
+def test_exemplars_tell_the_lane_of_locks_and_commits() -> None:
+    """In OpenMetrics only: the older text format has none, and a scraper of it would refuse the whole body."""
+    metrics = Metrics()
+    metrics.lock_wait("request", 0.3)
+    metrics.lock_hold("maintenance", 0.3)
+    metrics.commit("made up", 0.3)
+    text, content_type = metrics.exposition("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    found = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            if sample.exemplar is not None:
+                found[sample.name] = (sample.exemplar.labels, sample.exemplar.value)
+    assert {
+        "lionstate_write_lock_wait_seconds_bucket": ({"lane": "request"}, 0.3),
+        "lionstate_write_lock_hold_seconds_bucket": ({"lane": "maintenance"}, 0.3),
+        "lionstate_commit_seconds_bucket": ({"lane": "request"}, 0.3),
+    } == found
+    assert b" # {" not in metrics.exposition()[0]

@@ -157,14 +157,14 @@ class TestLoad:
         told: list[tuple[object, ...]] = []
 
         class Recorder(SilentObserver):
-            def commit(self, seconds: float) -> None:
-                told.append(("commit", seconds))
+            def commit(self, lane: str, seconds: float) -> None:
+                told.append(("commit", lane, seconds))
 
             def wal(self, log_frames: int, checkpointed_frames: int, wal_bytes: int) -> None:
                 told.append(("wal", log_frames, checkpointed_frames, wal_bytes))
 
-            def lock_wait(self, seconds: float) -> None:
-                told.append(("lock_wait", seconds))
+            def lock_wait(self, lane: str, seconds: float) -> None:
+                told.append(("lock_wait", lane, seconds))
 
             def lock_hold(self, lane: str, seconds: float) -> None:
                 told.append(("lock_hold", lane, seconds))
@@ -175,8 +175,8 @@ class TestLoad:
         now = [100.0]
         load = Load(Recorder(), clock=lambda: now[0])
         assert {} == load.readings()
-        load.commit(0.1)
-        load.lock_wait(0.2)
+        load.commit("request", 0.1)
+        load.lock_wait("request", 0.2)
         load.lock_hold("request", 0.3)
         load.lock_hold("maintenance", 0.4)
         load.checkpoint("PASSIVE", "partial", 0.5)
