@@ -14,7 +14,7 @@ from lionstate.engine.mounts import shared_file_system
 from lionstate.errors import ConflictError
 from lionstate.migration import ProgressionMigrationService, Rehearsal
 from lionstate.operations import OPERATIONS
-from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket
+from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket, probe_writes
 from lionstate.rehearse import rehearse
 from lionstate.store import Store
 
@@ -131,6 +131,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         delivery=delivery.run,
         news=news,
         reload=reload,
+        probe=lambda: store.write("probe_writes", probe_writes),
         summary=lambda: timer.summary,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
 import time
@@ -30,11 +29,11 @@ from .metrics import Metrics
 from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
 from .reloading import settle
 from .settings import Settings
+from .starting import open_store_until
 from .supervision import Service, supervise
 
 __all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
 
-_EXTEND_SECONDS = 30.0
 _STATUS_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 _FORCED_SECONDS = 0.5
@@ -68,6 +67,8 @@ class Parts:
     alive: Callable[[], bool] = lambda: True
     # One line for the service manager: what is done, and what is waited for.
     summary: Callable[[], str] = lambda: "serving"
+    # Writes something and takes it away again; while writes fail it is tried until it succeeds.
+    probe: Callable[[], Awaitable[Any]] = _nothing
     # Takes the settings that may change while the store is open.
     reload: Callable[[Settings], None] = lambda settings: None
 
@@ -226,6 +227,7 @@ class Daemon:
             task_status.started(self)
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)
+            group.start_soon(self.health.failures.keep_probing, parts.probe)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._tell_until_stopped(parts)
@@ -251,6 +253,7 @@ class Daemon:
             metrics=self.metrics,
             verbs=parts.verbs,
             news=parts.news,
+            failures=self.health.failures,
             max_request_bytes=self.settings.listen.max_request_bytes,
             max_operations=self.settings.queue.max_operations,
             deadline_ms=self.settings.queue.deadline_ms,
@@ -271,22 +274,15 @@ class Daemon:
         return done
 
     async def _open(self) -> Parts | None:
-        # A task of asyncio: its cancellation comes once, so that closing a half-open store may wait. Within a cancel
-        # scope every wait of that is cut off as well, and connections stay open.
-        opening = asyncio.ensure_future(self._store_factory(self.settings, self.metrics))
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            while not opening.done() and not stopping.done():
-                self._notifier.starting("opening the store", _EXTEND_SECONDS)
-                await asyncio.wait(
-                    {opening, stopping}, timeout=_EXTEND_SECONDS / 3, return_when=asyncio.FIRST_COMPLETED
-                )
-        finally:
-            stopping.cancel()
-            opening.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait({opening, stopping})
-        return None if opening.cancelled() else opening.result()
+        settings = self.settings
+
+        def say(reason: str | None) -> None:
+            self.health.waits_for = reason
+
+        def begin() -> Coroutine[Any, Any, Parts]:
+            return self._store_factory(settings, self.metrics)
+
+        return await open_store_until(self._stop, begin, self._notifier, waits=settings.waits_for_database(), say=say)
 
     def _supervise(self, group: TaskGroup, parts: Parts, finish: anyio.Event) -> dict[str, anyio.Event]:
         ended = {}

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from lionstate.queue.news import CommitNews
+from lionstate.queue.probe import probe_writes
 from lionstate.queue.receipts import ReceiptLimits, RequestKey
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.write_queue import WriteQueue
 
-__all__ = ["CommitNews", "QueueLimits", "ReceiptLimits", "RequestKey", "Ticket", "TicketClass", "WriteQueue"]
+__all__ = [
+    "CommitNews",
+    "QueueLimits",
+    "ReceiptLimits",
+    "RequestKey",
+    "Ticket",
+    "TicketClass",
+    "WriteQueue",
+    "probe_writes",
+]

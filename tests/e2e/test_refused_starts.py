@@ -189,12 +189,12 @@ def test_a_path_that_is_too_long_for_a_socket(folder: Path) -> None:
 
 
 def test_a_postgresql_server_that_is_down(folder: Path) -> None:
-    """fault 18: nothing is half alive: the start is refused, and whoever manages the service tries again."""
+    """fault 18: told to exit, nothing is half alive: the start is refused, and whoever manages the service goes on."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"postgresql://user:hidden@127.0.0.1:{unused.getsockname()[1]}/db"
         flags = ["--database-url", url, "--listen-socket", folder / "p.sock", "--listen-ops", "127.0.0.1:0"]
-        said = refused(4, "the database cannot be reached", *flags)
+        said = refused(4, "the database cannot be reached", *flags, "--database-when-unavailable", "exit")
     assert "hidden" not in said
     assert contents(folder) == {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,6 +13,7 @@ from lionstate import wire
 from ..metrics import Metrics
 from .access import require
 from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
+from .failures import StoreFailures
 from .handlers import OperationHandlers, VerbHandler, header
 from .openapi import openapi_document
 from .problems import not_found, respond
@@ -26,11 +27,19 @@ class Health:
 
     state: str = "starting"
     alive: Callable[[], bool] = lambda: True
+    # What the start waits for, in words without ids.
+    waits_for: str | None = None
+    failures: StoreFailures = field(default_factory=StoreFailures)
 
     @property
     def ready(self) -> bool:
-        """Whether requests are served."""
-        return self.state == "ready"
+        """Whether requests are served, writes too."""
+        return self.state == "ready" and self.failures.write_failure is None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not ready, where more is known than its state."""
+        return self.waits_for if self.state == "starting" else self.failures.write_failure
 
 
 class _Endpoint:
@@ -49,6 +58,7 @@ def service_app(
     metrics: Metrics,
     verbs: Mapping[str, Verb] | None = None,
     news: NewsLike | None = None,
+    failures: StoreFailures | None = None,
     max_request_bytes: int,
     max_operations: int,
     deadline_ms: int,
@@ -61,6 +71,7 @@ def service_app(
         metrics: Counts what is refused before it reaches the store.
         verbs: The migration API, by path below `/v1/migration/`.
         news: Wakes who waits for items; None answers at once.
+        failures: Is told how the store does.
         max_request_bytes: Larger bodies are refused with 413.
         max_operations: Bound of one batch request.
         deadline_ms: Longest wait of a request.
@@ -73,6 +84,7 @@ def service_app(
         limit_operations=max_operations,
         deadline_ms=deadline_ms,
         news=news,
+        failures=failures or StoreFailures(),
     )
     verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
     document = wire.encode(openapi_document(handlers.table, verb_handler.table))
@@ -106,7 +118,9 @@ def operations_app(metrics: Metrics, health: Health) -> ASGIApp:
         await respond(send, 200 if alive else 503, b'{"alive":true}' if alive else b'{"alive":false}')
 
     async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200 if health.ready else 503, wire.encode({"state": health.state}))
+        reason = health.reason
+        said = {"state": health.state} if reason is None else {"state": health.state, "reason": reason}
+        await respond(send, 200 if health.ready else 503, wire.encode(said))
 
     return Router(
         [

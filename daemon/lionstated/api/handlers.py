@@ -109,7 +109,8 @@ class OperationHandlers:
         limit_bytes: int,
         limit_operations: int,
         deadline_ms: int,
-        news: NewsLike | None = None,
+        news: NewsLike | None,
+        failures: StoreFailures,
     ) -> None:
         """Build the codecs of all operations, once."""
         self._news = news
@@ -118,7 +119,7 @@ class OperationHandlers:
         self._limit_bytes = limit_bytes
         self._limit_operations = limit_operations
         self._deadline_ms = deadline_ms
-        self._failures = StoreFailures()
+        self._failures = failures
         self.table = {name: (op, wire.Codec.of(op.script)) for name, op in operations.items()}
 
     def _find(self, name: str) -> tuple[OperationLike, wire.Codec]:
@@ -165,8 +166,10 @@ class OperationHandlers:
     ) -> bytes:
         try:
             value = await self._store.run(operation, params, deadline=deadline, key=key)
+            if operation.writes:
+                self._failures.written()
         except StateError as exc:
-            self._failures.note(exc)
+            self._failures.note(exc, wrote=operation.writes)
             raise
         except Exception as exc:
             get_logger().error("operation_failed", operation=operation.name, exc_info=True)
@@ -216,7 +219,9 @@ class OperationHandlers:
         for call, outcome in zip(calls, outcomes, strict=True):
             error: StateError | None = getattr(outcome, "error", None)
             if error is not None:
-                self._failures.note(error)
+                self._failures.note(error, wrote=call.operation.writes)
+            elif call.operation.writes:
+                self._failures.written()
             replies.append(_done(call, outcome.value) if error is None else _failed(error))
         return replies
 

@@ -66,6 +66,10 @@ class Database(Section):
     affected_sqlite: Literal["warn", "refuse"] = Field(
         default="warn", description="What to do on an SQLite with the WAL-reset corruption race."
     )
+    when_unavailable: Literal["wait", "exit"] = Field(
+        default="wait",
+        description="PostgreSQL cannot be reached at the start: keep trying, or exit with 4.",
+    )
     exclusive: bool = Field(default=False, description="true: no other process writes this SQLite file.")
 
 
@@ -249,6 +253,10 @@ class Settings(BaseSettings):
         if self.database.url is None:
             raise InvalidInputError("no store given: set database.url (file, LIONSTATE_DATABASE__URL, flag)")
         return self.database.url.get_secret_value()
+
+    def waits_for_database(self) -> bool:
+        """Whether the start goes on trying while the database cannot be reached; a file is there or it is not."""
+        return self.database.when_unavailable == "wait" and self.store_url().lower().startswith("postgres")
 
     def socket_path(self) -> str:
         """Path of the Unix socket.

@@ -1,0 +1,124 @@
+"""`/readyz`: a database that is down at the start, and a store that takes no writes."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import anyio.lowlevel
+import pytest
+
+from lionstate.errors import BackendUnavailableError
+from lionstated import starting
+from lionstated.api import failures
+from lionstated.assembly import assemble
+from lionstated.metrics import Metrics
+from lionstated.process import Daemon, Parts
+from lionstated.settings import Settings
+from tests.daemon.conftest import Serving
+from tests.daemon.fakes import OPERATIONS, FakeStore, settings_for
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.anyio
+APPEND = "/v1/ops/append_to_progression"
+
+
+async def probe(ops: str, path: str = "/readyz") -> tuple[int, dict[str, Any]]:
+    async with aiohttp.ClientSession(ops) as http:
+        answer = await http.get(path)
+        return answer.status, await answer.json()
+
+
+async def test_a_start_waits_for_the_database(folder: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 18: alive and not ready, with the reason; then it is there, and the daemon serves."""
+    monkeypatch.setattr(starting, "_RETRY_SECONDS", (0.0, 0.0))
+    attempts, third, there = 0, anyio.Event(), anyio.Event()
+
+    async def opens(settings: Settings, metrics: Metrics) -> Parts:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise BackendUnavailableError("the database cannot be reached: refused")
+        third.set()
+        await there.wait()
+        return Parts(store=store, close=store.close)
+
+    settings = settings_for(folder, database__url="postgresql://u:hidden@h/d")
+    daemon = Daemon(settings, operations=OPERATIONS, store_factory=opens)
+    async with anyio.create_task_group() as group:
+        group.start_soon(daemon.run)
+        await third.wait()
+        ops = daemon.addresses["ops"]
+        assert (503, {"state": "starting", "reason": "the database cannot be reached: refused"}) == await probe(ops)
+        assert (200, {"alive": True}) == await probe(ops, "/livez")
+        there.set()
+        await eventually(lambda: daemon.health.ready)
+        assert (200, {"state": "ready"}) == await probe(ops)
+        daemon.stop()
+
+
+async def test_a_start_that_is_told_not_to_wait(folder: Path) -> None:
+    async def opens(settings: Settings, metrics: Metrics) -> Parts:
+        raise BackendUnavailableError("refused")
+
+    for flags in (
+        {"database__url": "postgresql://h/d", "database__when_unavailable": "exit"},
+        {},  # a file is there or it is not
+    ):
+        daemon = Daemon(settings_for(folder, **flags), operations=OPERATIONS, store_factory=opens)
+        with pytest.raises(BackendUnavailableError):
+            await daemon.run()
+
+
+async def test_a_server_that_is_not_there_and_a_stop(folder: Path) -> None:
+    """fault 18: the real store factory against a port where nobody listens; a stop ends the waiting."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"postgresql://user:hidden@127.0.0.1:{unused.getsockname()[1]}/db"
+        real = assemble()
+        settings = settings_for(folder, database__url=url)
+        daemon = Daemon(settings, operations=real.operations, store_factory=real.store_factory)
+        async with anyio.create_task_group() as group:
+            group.start_soon(daemon.run)
+            await eventually(lambda: daemon.health.waits_for)
+            status, said = await probe(daemon.addresses["ops"])
+            daemon.stop()
+    assert (503, "starting") == (status, said["state"])
+    assert "cannot be reached" in said["reason"]
+    assert "hidden" not in str(said)
+    assert not (folder / "d.sock").exists()
+
+
+async def test_ready_again_when_a_write_succeeds(
+    serving: Serving, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 46: a write that the store cannot take; a caller's write or, as callers stay away, our own ends it."""
+    monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.0)
+    tried, room = anyio.Event(), anyio.Event()
+
+    async def write() -> None:
+        tried.set()
+        if not room.is_set():
+            await anyio.lowlevel.checkpoint()
+            raise BackendUnavailableError
+
+    async with serving({"probe": write}) as daemon:
+        ops = daemon.addresses["ops"]
+        assert (200, {"state": "ready"}) == await probe(ops)
+        assert 500 == (await http.post(APPEND, json={"progression_id": "unknown", "message_id": "m"})).status
+        assert (503, {"state": "ready", "reason": "outcome_unknown"}) == await probe(ops)
+        await tried.wait()
+        assert 503 == (await probe(ops))[0]
+        assert 200 == (await http.get("/v1/progressions/p")).status
+        assert 503 == (await probe(ops))[0], "a read proves nothing"
+        assert 200 == (await http.post(APPEND, json={"progression_id": "p", "message_id": "m"})).status
+        assert (200, {"state": "ready"}) == await probe(ops)
+        batch = {"operations": [{"operation": "append_to_progression", "params": {"progression_id": "unknown"}}]}
+        batch["operations"][0]["params"]["message_id"] = "m"  # type: ignore[index]
+        assert 200 == (await http.post("/v1/batch", json=batch)).status
+        assert 503 == (await probe(ops))[0]
+        room.set()
+        await eventually(lambda: daemon.health.ready)
