@@ -95,7 +95,7 @@ async def test_a_server_that_is_not_there_and_a_stop(folder: Path) -> None:
 async def test_ready_again_when_a_write_succeeds(
     serving: Serving, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fault 11: a write that the store cannot take; a caller's write or, as callers stay away, our own ends it."""
+    """fault 46: a write that the store cannot take; a caller's write or, as callers stay away, our own ends it."""
     monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.0)
     tried, room = anyio.Event(), anyio.Event()
 
