@@ -15,6 +15,8 @@ __all__ = ["Load", "RecentMaximum", "Waiting"]
 
 _MAINTENANCE = "maintenance"
 _WINDOW_SECONDS = 1.0
+_OTHERS_SECONDS = 2.0
+_LEAST_WAIT_SECONDS = 0.001
 # A log that is kept this short by readers harms nobody, however long.
 _PINNED_FRAMES = 1_000
 
@@ -75,6 +77,7 @@ class Load(SilentObserver):
         self._path = path
         self._clock = clock
         self._hold: float | None = None
+        self._others_at = float("-inf")
         self._waits = RecentMaximum(clock)
         self._pending: int | None = None
         self._pinned_since: float | None = None
@@ -85,15 +88,23 @@ class Load(SilentObserver):
             setattr(self, name, getattr(observer, name))
 
     def lock_hold(self, lane: str, seconds: float) -> None:
-        """Remember the last hold of maintenance."""
+        """Remember the last hold of maintenance, and when others had one."""
         if lane == _MAINTENANCE:
             self._hold = seconds
+        else:
+            self._others_at = self._clock()
         self._observer.lock_hold(lane, seconds)
 
     def lock_wait(self, lane: str, seconds: float) -> None:
-        """Remember the longest recent wait."""
-        self._waits.note(seconds)
+        """Remember the longest recent wait; one that no limit could be set to is not worth it."""
+        if seconds >= _LEAST_WAIT_SECONDS:
+            self._waits.note(seconds)
         self._observer.lock_wait(lane, seconds)
+
+    def foreign_commit(self) -> None:
+        """Remember when another process wrote."""
+        self._others_at = self._clock()
+        self._observer.foreign_commit()
 
     def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
         """Remember since when no checkpoint could move every frame."""
@@ -107,6 +118,11 @@ class Load(SilentObserver):
         """Remember the frames that no checkpoint has moved."""
         self._pending = max(0, log_frames - checkpointed_frames)
         self._observer.wal(log_frames, checkpointed_frames, wal_bytes)
+
+    @property
+    def others_write(self) -> bool:
+        """Whether anybody but maintenance wrote in the last two seconds: the store is asked about others every one."""
+        return self._clock() - self._others_at < _OTHERS_SECONDS
 
     def take_hold(self) -> float | None:
         """How long maintenance held the lock since this was last asked; None if it did not."""

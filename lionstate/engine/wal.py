@@ -14,6 +14,10 @@ from lionstate.errors import InvalidInputError
 __all__ = ["Checkpoint", "WalKeeper"]
 
 _OWN_FRAMES = 1_000
+# While checkpoints would take more than this share of the time they wait, until the log has so many frames: they stop
+# every writer, and one of a long log costs little more than one of a short log, because pages repeat in it.
+_CHECKPOINT_SHARE = 0.002
+_MOST_FRAMES = 16_000
 # A look costs as much as two statements; so many frames by estimate make one worth it.
 _LOOK_FRAMES = 64
 _LEAST_FRAMES_PER_CHANGE = 0.05
@@ -67,13 +71,18 @@ class WalKeeper:
         self._frame_bytes = int(self._pragma("page_size")) + _FRAME_HEADER_BYTES
         self._data_version = int(self._pragma("data_version"))
         self._unfinished = False
+        self._checkpointed_at = 0.0
+        self._checkpoint_seconds = 0.0
         self.last = Checkpoint(0, 0, 0)
 
     def _pragma(self, name: str) -> Any:
         return self._driver.execute(f"PRAGMA {name}").fetchone()[0]
 
     def after_commit(self) -> None:
-        """Count what the commit added; checkpoint after enough own frames since the last try, moved or not."""
+        """Count what the commit added; checkpoint after enough own frames since the last try, moved or not.
+
+        After 1,000 frames, or up to 16,000 while checkpoints take more than 0.2 % of the time.
+        """
         if self._path is None:
             return
         self._commits += 1
@@ -84,8 +93,12 @@ class WalKeeper:
             added = 0.0
         grown = self.last.log - self._frames_at_last_try
         self._own_frames = int(added) + (grown if grown >= 0 else self.last.log)
-        if self._own_frames >= _OWN_FRAMES:
+        if self._own_frames >= _OWN_FRAMES and (self._own_frames >= _MOST_FRAMES or self._is_rested()):
             self.checkpoint("PASSIVE")
+
+    def _is_rested(self) -> bool:
+        """Whether the last checkpoint was so short, or is so long ago, that another may follow."""
+        return time.perf_counter() - self._checkpointed_at >= self._checkpoint_seconds / _CHECKPOINT_SHARE
 
     def _look(self) -> None:
         self._note(Checkpoint(*self._driver.execute("PRAGMA wal_checkpoint(NOOP)").fetchone()))
@@ -171,7 +184,9 @@ class WalKeeper:
             self._unfinished = True
             self._count_anew()
             raise
-        self._observer.checkpoint(mode, found.outcome, time.perf_counter() - started)
+        self._checkpointed_at = time.perf_counter()
+        self._checkpoint_seconds = self._checkpointed_at - started
+        self._observer.checkpoint(mode, found.outcome, self._checkpoint_seconds)
         self._note(found)
         # Also when another connection was at it and nothing was learned: not again at the next commit.
         self._count_anew()

@@ -72,7 +72,8 @@ class Governor:
         """A transaction of maintenance has ended: rest for as long as its hold asks for."""
         self._hold = self._store.load.take_hold()
         if self._hold is not None:
-            self._free_at = self.clock() + rest_seconds(self._hold, knobs)
+            rest = rest_seconds(self._hold, knobs, is_alone=not self._store.load.others_write)
+            self._free_at = self.clock() + rest
         if self._throttle.tripped:
             self._allowance.spend(result.count if isinstance(result, Stage) and result.outcome in _MOVES else 0)
 

@@ -25,7 +25,7 @@ class Knobs:
     min_items: int = _knob(50, 1, 500, "Elements below which the hold target makes no chunk smaller.")
     hold_target_seconds: float = _knob(0.002, 0.0001, 10.0, "Lock hold that the size of a chunk is fitted to.")
     nice_ratio: float = _knob(
-        0.5, 0.01, 1.0, "Share of time that maintenance may hold the lock; it rests the others' share."
+        0.1, 0.01, 1.0, "Share of time that maintenance may hold the lock while others write; alone, half of it."
     )
     verify_budget_seconds: float = _knob(0.05, 1e-9, 3600.0, "Lock hold of a cutover for each 100,000 ids.")
     lock_wait_limit_seconds: float = _knob(0.25, 0.001, 60.0, "Throttled from this wait for the write lock on.")

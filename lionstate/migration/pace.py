@@ -9,6 +9,8 @@ __all__ = ["ChunkSize", "rest_seconds"]
 _SHRINK = 0.5
 _GROW = 1.25
 _MOST_REST_SECONDS = 1.0
+# What maintenance takes where nobody is seen to write; a process that begins to finds the lock free as often as not.
+_SHARE_ALONE = 0.5
 
 
 class ChunkSize:
@@ -41,6 +43,11 @@ class ChunkSize:
             self._items = min(float(knobs.max_items), max(fitted, float(min(knobs.min_items, knobs.max_items))))
 
 
-def rest_seconds(hold_seconds: float, knobs: Knobs) -> float:
-    """How long to leave the lock alone after a hold, so that the holds take ``nice_ratio`` of the time."""
-    return min(_MOST_REST_SECONDS, hold_seconds * (1 / knobs.nice_ratio - 1))
+def rest_seconds(hold_seconds: float, knobs: Knobs, *, is_alone: bool) -> float:
+    """How long to leave the lock alone after a hold, so that the holds take their share of the time.
+
+    Args:
+        is_alone: Nobody else writes: half of the time, or ``nice_ratio`` if that is more.
+    """
+    share = max(_SHARE_ALONE, knobs.nice_ratio) if is_alone else knobs.nice_ratio
+    return min(_MOST_REST_SECONDS, hold_seconds * (1 / share - 1))

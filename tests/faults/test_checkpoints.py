@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,6 +118,7 @@ async def test_a_pinned_log_is_not_checkpointed_at_every_commit(
 ) -> None:
     """Fault 49: a checkpoint that moves nothing is tried again after as many frames as the first, not in a loop."""
     monkeypatch.setattr(wal_module, "_OWN_FRAMES", 60)
+    monkeypatch.setattr(wal_module, "_MOST_FRAMES", 60)
     async with _pinned(store):
         recorder.checkpoints.clear()
         await _fill(store, 100)
@@ -247,8 +249,9 @@ def test_full_runs_only_when_passive_moved_everything(recorder: _Recorder) -> No
     ] == driver.ran
 
 
-def test_a_change_counts_for_the_frames_that_changes_took(recorder: _Recorder) -> None:
+def test_a_change_counts_for_the_frames_that_changes_took(recorder: _Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 500 changes that took 100 frames, 5,000 make the next checkpoint; each commit counts two frames at least."""
+    monkeypatch.setattr(wal_module, "_MOST_FRAMES", 1_000)
     driver = _Driver([(0, 100, 100), (0, 1_000, 1_000)])
     keeper = WalKeeper(driver, (3, 40, 1), Path("state.db"), recorder)
     driver.total_changes = 500
@@ -261,6 +264,32 @@ def test_a_change_counts_for_the_frames_that_changes_took(recorder: _Recorder) -
     driver.total_changes = 500 + 5_000
     keeper.after_commit()
     assert 2 == sum("PASSIVE" in sql for sql in driver.ran)
+
+
+@pytest.mark.parametrize(
+    ("frames", "rest", "runs"), [(1_000, 0.9, 1), (1_000, 1.1, 2), (15_999, 0.9, 1), (16_000, 0.9, 2)]
+)
+def test_checkpoints_take_little_of_the_time(
+    recorder: _Recorder, monkeypatch: pytest.MonkeyPatch, frames: int, rest: float, runs: int
+) -> None:
+    """One of 2 ms is followed by the next after a second, or when the log has 16,000 frames: writers wait for it."""
+    now = [100.0]
+
+    class _Timed(_Driver):
+        def execute(self, sql: str) -> Any:
+            now[0] += 0.002 if "PASSIVE" in sql else 0.0
+            return super().execute(sql)
+
+    monkeypatch.setattr(wal_module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    driver = _Timed([(0, 2_000, 2_000), (0, 2_000 + frames, 2_000 + frames)])
+    keeper = WalKeeper(driver, (3, 40, 1), Path("state.db"), recorder)
+    driver.total_changes = 1_000
+    keeper.after_commit()
+    assert 1 == sum("PASSIVE" in sql for sql in driver.ran)
+    now[0] += rest
+    driver.total_changes += frames // 2
+    keeper.after_commit()
+    assert runs == sum("PASSIVE" in sql for sql in driver.ran)
 
 
 async def test_only_the_writer_checkpoints(store: Store) -> None:

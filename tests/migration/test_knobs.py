@@ -79,6 +79,7 @@ class Holds:
     def __init__(self, store: Any, each: float) -> None:
         self._each = each
         self.staged: Staged | None = None
+        self.others_write = True
 
     def take_hold(self) -> float | None:
         chunks = self.staged.results("chunk") if self.staged is not None else []
@@ -120,6 +121,40 @@ async def test_rests_leave_the_lock_its_share(backend: Backend, monkeypatch: pyt
     await service.set_knob("nice_ratio", 0.01)
     await until_done(service, **WHOLE)
     assert 2 <= len([one for one in rests if 0.5 < one <= 0.99])
+
+
+async def test_where_nobody_else_writes_maintenance_takes_half(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The knob is for those who share the lock; one who is alone would only wait."""
+    await backend.put_progression("p", json.dumps(make_ids(1_000)))
+    staged = Staged(backend)
+    holds = Holds(backend.direct.store, each=0.00002)
+    holds.staged, holds.others_write = staged, False
+    staged.load = holds  # type: ignore[assignment]
+    rests: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr("lionstate.migration.governor._sleep", sleep)
+    service = ProgressionMigrationService(staged)
+    await service.set_knob("nice_ratio", 0.01)
+    await until_done(service, **WHOLE)
+    assert [] == [one for one in rests if one > 0.02]
+
+
+async def test_the_load_tells_whether_others_write(backend: Backend) -> None:
+    load = backend.direct.store.load
+    load._others_at = float("-inf")
+    await backend.direct.store.maintain("test", lambda conn: None)
+    assert not load.others_write
+    await backend.direct.append_to_progression("p", "m")
+    assert load.others_write
+    load._others_at -= 2.1
+    assert not load.others_write
+    load.foreign_commit()
+    assert load.others_write
 
 
 async def test_holds_of_maintenance_are_measured(backend: Backend) -> None:
