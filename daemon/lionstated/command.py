@@ -19,7 +19,16 @@ from . import logs
 from .api import check_listeners
 from .assembly import Assembly, assemble
 from .process import serve
-from .settings import Settings, description_of, effective_json, effective_text, flag_names, is_switch, load_settings
+from .settings import (
+    Settings,
+    description_of,
+    effective_json,
+    effective_text,
+    flag_names,
+    is_switch,
+    load_settings,
+    mask_url,
+)
 
 __all__ = ["leave", "main", "run_and_leave"]
 
@@ -108,8 +117,26 @@ def _has_uvloop() -> bool:
 
 def run_and_leave() -> int:
     """Run the command of the process's own arguments; `leave` is called for it."""
+    _hide_password(sys.orig_argv)
     leave(main())
     return 0
+
+
+def _hide_password(command: Sequence[str]) -> None:
+    """Start again with a URL that has a password in the environment: everybody can read arguments."""
+    kept: list[str] = []
+    secret: str | None = None
+    parts = iter(command)
+    for part in parts:
+        flag, equals, value = part.partition("=")
+        url = (value if equals else next(parts, "")) if flag == "--database-url" else None
+        if url is None or mask_url(url) == url:
+            kept += [part] if url is None or equals else [part, url]
+        else:
+            secret = url
+    if secret is not None:
+        os.environ["LIONSTATE_DATABASE__URL"] = secret
+        os.execv(sys.executable, kept)
 
 
 def leave(code: int) -> None:

@@ -3,7 +3,7 @@
 Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables are never read.
 """
 
-from .changes import Difference, differences, is_live
+from .changes import Difference, differences, is_live, settings_table
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
 from .model import Delivery, Settings, is_loopback, split_address
@@ -30,5 +30,6 @@ __all__ = [
     "load_settings",
     "mask_url",
     "read_private",
+    "settings_table",
     "split_address",
 ]
