@@ -115,7 +115,7 @@ async def test_four_clients_over_two_daemons_lose_and_double_nothing(
     mine = [[f"{number}-{place}" for place in range(60)] for number in range(4)]
     shared = [f"shared-{place}" for place in range(60)]
     assert [f"m{place}" for place in range(50)] == found[:50]
-    assert sorted([*sum(mine, []), *shared, "last"]) == sorted(found[50:])
+    assert sorted([*(name for names in mine for name in names), *shared, "last"]) == sorted(found[50:])
     assert mine == [[name for name in found if name.startswith(f"{number}-")] for number in range(4)]
     assert "last" == found[-1]
     assert list(enumerate(found)) == items

@@ -1,4 +1,4 @@
-"""The contract behind a PgBouncer in transaction mode (design decision 35): no statement may count on its connection."""
+"""The contract behind a PgBouncer in transaction mode (design decision 35): connections change hands."""
 
 from __future__ import annotations
 
