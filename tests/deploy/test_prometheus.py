@@ -338,6 +338,7 @@ async def test_a_row_that_is_altered_behind_our_back(monitoring: Monitoring) -> 
             _change(monitoring.folder / "state.db", text)
 
         async def unblock() -> None:
+            _change(monitoring.folder / "state.db", text.replace("'z'", "'m5'"))
             await client.migration.unblock("p3", reason="test")
 
         await _caused(monitoring, "LionstateParityMismatch", alter, unblock)
