@@ -21,6 +21,7 @@ HERE = ["--network=host", "--cgroups=disabled", "--ulimit=nofile=4096:4096", "--
 CLOSED = ["--no-healthcheck", "--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges"]
 SOCKET = "--volume=socket:/run/lionstate"
 PYTHON = "/opt/lionstate/bin/python3"
+HEALTH = ("/opt/lionstate/bin/lionstate", "health")
 SHARE = "/opt/lionstate/share/lionstate/deploy/container"
 _LIST = """
 import asyncio
@@ -48,9 +49,7 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float = 30) -> N
 
 
 def healthy() -> bool:
-    done = subprocess.run(
-        ["podman", "exec", "lionstate", PYTHON, f"{SHARE}/healthcheck.py"], capture_output=True, check=False
-    )
+    done = subprocess.run(["podman", "exec", "lionstate", *HEALTH], capture_output=True, check=False)
     return done.returncode == 0
 
 
@@ -107,7 +106,7 @@ def stop_drains() -> str:
     run("podman", "stop", "--time=30", "lionstate")
     took = time.monotonic() - began
     assert "0" == run("podman", "inspect", "--format={{.State.ExitCode}}", "lionstate")
-    run("podman", "exec", "app", PYTHON, f"{SHARE}/healthcheck.py", code=1)
+    run("podman", "exec", "app", *HEALTH, code=1)
     wait_for("the app to notice", lambda: "not acknowledged" in run("podman", "logs", "app"))
     assert before > 0
     return f"{took:.1f} s, exit 0, and the health check of a stopped daemon fails"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,19 +38,8 @@ def test_the_programs_that_are_named_are_shipped() -> None:
     """The wheel brings deploy/ as share/lionstate/deploy of the environment."""
     texts = [path.read_text() for path in (*CONTAINER.iterdir(), *KUBERNETES.iterdir()) if path.is_file()]
     named = set(re.findall(r"/share/lionstate/deploy/([\w/]+\.py)", "\n".join(texts)))
-    assert {"container/healthcheck.py", "container/example_app.py"} == named
+    assert {"container/example_app.py"} == named
     assert all((DEPLOY / name).exists() for name in named)
-
-
-def test_the_health_check_says_no_where_nobody_answers(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, CONTAINER / "healthcheck.py"],
-        env={"RUNTIME_DIRECTORY": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (1, "", True) == (done.returncode, done.stdout, done.stderr.startswith("lionstated does not answer: "))
 
 
 @pytest.mark.parametrize("place", ["compose.yaml", *PODS])
@@ -81,7 +67,10 @@ def test_the_pod_is_closed_and_shares_its_socket(name: str) -> None:
         } == one["securityContext"]
         assert {"name": "socket", "mountPath": "/run/lionstate"} in one["volumeMounts"]
     daemon = containers(name)["lionstate"]
-    assert all("exec" in daemon[probe] for probe in ("startupProbe", "readinessProbe", "livenessProbe"))
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        command = daemon[probe]["exec"]["command"]
+        assert ["/opt/lionstate/bin/lionstate", "health"] == command[:2]
+        assert (probe == "livenessProbe") == ("--live" in command)
     assert ("native" in name) == (daemon.get("restartPolicy") == "Always")
 
 
