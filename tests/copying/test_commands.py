@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Path:
                 row = {"id": name, "progression_id": name, "created_at": 1.0, "status": "completed", "updated_at": 1.0}
                 await state.create_session(row)
             await state.execute(
-                "UPDATE sessions SET status = 'completed', updated_at = 1, created_at = 1, ended_at = 1"
+                "UPDATE sessions SET status = 'completed', updated_at = 1, last_message_at = 1, ended_at = 1"
             )
             await state.execute("UPDATE progressions SET collection = 'no JSON' WHERE id = 'spoilt'")
 
