@@ -141,7 +141,7 @@ async def _make_backup(
             format=_FORMAT,
             source=str(path),
             taken_at=taken_at,
-            size_bytes=unproved.stat().st_size,
+            size_bytes=os.stat(unproved).st_size,
             sha256=await asyncio.to_thread(_sha256_of, unproved),
             phases=found.phases,
             tables=tables,
@@ -207,7 +207,7 @@ async def _put_back(
         put_in_place(unproved, path, module)
     finally:
         remove_database(unproved)
-        lock.release(refused=not path.exists())
+        lock.release(refused=not os.path.lexists(path))
     return manifest
 
 

@@ -133,6 +133,16 @@ def check_place(backup: Path, *, force: bool) -> None:
         raise NotEmptyError(f"{backup} is no backup (it has no manifest): remove it yourself, or name another file")
 
 
+def _may_be_store(path: Path, *, force: bool) -> bool:
+    if not _holds_something(path):
+        return False
+    if not force:
+        raise NotEmptyError("there is a store already; --force replaces it, and what it holds is lost")
+    if path.stat().st_size < SMALLEST_DATABASE_BYTES:
+        raise NotEmptyError(f"{path} {_NO_STORE}")
+    return True
+
+
 async def refuse_what_is_no_store(path: Path, settings: EngineSettings, *, force: bool) -> None:
     """Refuse to replace a file: any without ``force``, and with it any that cannot be seen to be a store.
 
@@ -143,12 +153,8 @@ async def refuse_what_is_no_store(path: Path, settings: EngineSettings, *, force
 
     Cost: one look at the file's table names.
     """
-    if not _holds_something(path):
+    if not _may_be_store(path, force=force):
         return
-    if not force:
-        raise NotEmptyError("there is a store already; --force replaces it, and what it holds is lost")
-    if path.stat().st_size < SMALLEST_DATABASE_BYTES:
-        raise NotEmptyError(f"{path} {_NO_STORE}")
     look = dataclasses.replace(settings, readonly=True, tidy=True, readers=1)
     file = SqliteFile(path, look)
     file.claim(own=False)

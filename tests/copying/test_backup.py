@@ -283,8 +283,7 @@ async def test_a_damaged_store_is_replaced_with_its_log(store: Path, tmp_path: P
         _damage_store_with_log(store)
         with pytest.raises(NotEmptyError, match="move it away"):
             await restore_store(backup, store, force=True)
-        assert b"damaged" * 1000 == store.read_bytes()
-        store.rename(tmp_path / "damaged")
+        _move_away(store)
     await restore_store(backup, store, force=True)
     assert _without_generations(before) == _without_generations(await _contents(store))
 
@@ -337,6 +336,11 @@ async def test_places_that_cannot_be_used(store: Path, tmp_path: Path, place: st
         assert code == caught.value.exit_code
     assert "mine" == (tmp_path / "notes.txt").read_text()
     assert before == _names(tmp_path)
+
+
+def _move_away(store: Path) -> None:
+    assert b"damaged" * 1000 == store.read_bytes()
+    store.rename(f"{store}.damaged")
 
 
 def _damage_index(store: Path) -> None:

@@ -121,7 +121,7 @@ def test_lines_are_lines(run: Command, store: Path, tmp_path: Path) -> None:
     code, out, _ = run("prune", "--url", store)
     assert 0 == code
     assert [
-        "deleted 2 sessions, 0 branches, 1 progressions, 0 messages",
+        "deleted 2 sessions, 0 branches, 2 progressions, 0 messages",
         "not readable, what it may hold stays: progression spoilt",
     ] == out.splitlines()
     for line in ("a\nb", "a\x1b[2Jb", "a\x9bb", "a\u202eb"):
