@@ -207,7 +207,7 @@ async def _put_back(
         put_in_place(unproved, path, module)
     finally:
         remove_database(unproved)
-        lock.release(refused=not os.path.lexists(path))
+        lock.release(refused=not await asyncio.to_thread(path.exists))
     return manifest
 
 
