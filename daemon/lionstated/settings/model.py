@@ -100,7 +100,7 @@ class Listen(Section):
         default=64 * 1024 * 1024, ge=1024, description="Larger request bodies are refused with 413."
     )
     max_connections: int = Field(
-        default=1000, ge=1, description="Connections of one listener; further ones are answered 503 and closed."
+        default=4000, ge=1, description="Connections of one listener; further ones are answered 503 and closed."
     )
     header_seconds: float = Field(
         default=10.0, gt=0, description="Longest time for the head of a request to arrive, then 408."
