@@ -87,6 +87,7 @@ class Replicas:
         self._used = -math.inf
         self._looking: asyncio.Task[None] | None = None
         self._first_look = asyncio.Event()
+        self._closing = asyncio.Event()
 
     async def run(self, read: Callable[[Reader, bool], Awaitable[R]], max_lag_seconds: float) -> R:
         """Run a whole read on a replica; on the primary when none is recent enough or the replica fails.
@@ -120,10 +121,12 @@ class Replicas:
 
     async def _keep_looking(self) -> None:
         try:
-            while time.monotonic() - self._used < _UNUSED_SECONDS:
+            while time.monotonic() - self._used < _UNUSED_SECONDS and not self._closing.is_set():
                 await self._look()
                 self._first_look.set()
-                await asyncio.sleep(_LOOK_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._closing.wait()
         finally:
             self._first_look.set()
 
@@ -146,8 +149,9 @@ class Replicas:
 
     async def close(self) -> None:
         """End the looks and dispose the pools."""
+        self._closing.set()
         if self._looking is not None:
-            self._looking.cancel()
+            # Not cancelled: an attempt to connect would outlive the pool. A look takes 2 s at most.
             await asyncio.wait([self._looking])
         for replica in self._replicas:
             await replica.reader.close()
