@@ -395,5 +395,5 @@ def _by_state(state: str) -> StateError:
     if state.startswith(("22", "54")):
         return InvalidInputError(f"the database cannot store a value ({state})")
     if state.startswith(_UNAVAILABLE) and state != _QUERY_CANCELED:
-        return BackendUnavailableError(f"the database cannot be used ({state})")
+        return BackendUnavailableError(f"the database cannot be used ({state}): is it up and as the URL says?")
     return BackendError(f"the database failed ({state})")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis.internal.conjecture import providers
 
 from lionstate import StateDB
 from lionstate.errors import BackendError, StateError
@@ -249,6 +250,16 @@ ALL_REFUSED = {"ack_dispatch", "apply_schedule_set", "consume_approval", "retry_
 
 # So many times the examples, other ones in every run.
 _MORE = int(os.environ.get("LIONSTATE_MORE_EXAMPLES", "0"))
+
+
+@pytest.fixture(autouse=True)
+def same_calls_in_every_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without constants that hypothesis finds in modules: which ones a worker has imported decides what it draws."""
+    if not _MORE:
+        monkeypatch.setattr(providers, "_get_local_constants", providers.Constants)
+    providers.CONSTANTS_CACHE.cache.clear()
+    yield
+    providers.CONSTANTS_CACHE.cache.clear()
 
 
 def _try(probe: Probe, name: str, count: int) -> None:
