@@ -26,8 +26,8 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
-	bench-plots gate soak fuzz explore bridge cov cov-quick build check-wheel run demo clean ci deploy-check \
-	install-systemd
+	bench-plots gate soak fuzz explore bridge settings-table cov cov-quick build check-wheel run demo clean ci deploy-check \
+	install-systemd image-context
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
 explore: $(STAMP) ## every interleaving of two and of three actors, statement by statement; an hour
 	$(call tier,explore,--timeout=0 -s)
 
+settings-table: $(STAMP) ## write the settings table of the README and config/lionstated.toml anew
+	$(BIN)/python -m lionstated.settings
+
 cov: $(STAMP) ## the tests of `make test`, with coverage
 	$(PYTEST) tests $(APART) $(SPREAD) --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)
 
@@ -124,6 +127,14 @@ check-wheel: build ## install the wheel into a fresh environment and run the pro
 		"$$(echo dist/lionstate-*.whl)[daemon,test]"
 	cp -r tests pyproject.toml build/wheel/
 	cd build/wheel && venv/bin/python -m pytest tests/wheel $(WHEEL_E2E) $(SPREAD)
+
+# Everything that the image needs, so that its build asks nobody: the wheel and those that it depends on.
+image-context: build ## build/image, to build the container image from
+	rm -rf build/image
+	mkdir -p build/image/wheels
+	cp deploy/container/Dockerfile build/image/
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --only-binary=:all: --dest build/image/wheels \
+		"$$(echo dist/lionstate-*.whl)[daemon]"
 
 DESTDIR        ?=
 # The environment that the package is installed in: not in a home directory, which the unit does not see.

@@ -19,7 +19,16 @@ from . import logs
 from .api import check_listeners
 from .assembly import Assembly, assemble
 from .process import serve
-from .settings import Settings, description_of, effective_text, flag_names, is_switch, load_settings
+from .settings import (
+    Settings,
+    description_of,
+    effective_json,
+    effective_text,
+    flag_names,
+    is_switch,
+    load_settings,
+    mask_url,
+)
 
 __all__ = ["leave", "main", "run_and_leave"]
 
@@ -37,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="lionstated", description="The daemon that owns a lionstate store.")
     parser.add_argument("--config", metavar="FILE", help="settings in TOML")
     parser.add_argument("--check-config", action="store_true", help="print the settings in force and exit")
+    parser.add_argument("--only-changed", action="store_true", help="with --check-config: leave out the defaults")
+    parser.add_argument("--as-json", action="store_true", help="with --check-config: as JSON, not TOML")
     parser.add_argument("--version", action="version", version=f"lionstated {__version__}")
     for flag, key in flag_names().items():
         # A switch may stand alone; a store named "true" must not come of a value that was forgotten.
@@ -67,7 +78,8 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
             if settings.database.url is not None:
                 StoreURL.of(settings.store_url())
             check_listeners(settings)
-            sys.stdout.write(effective_text(settings))
+            shown = effective_json if arguments.as_json else effective_text
+            sys.stdout.write(shown(settings, only_changed=arguments.only_changed))
             return 0
         StoreURL.of(settings.store_url())
         logs.configure(settings.log.level, settings.log.format)
@@ -105,8 +117,26 @@ def _has_uvloop() -> bool:
 
 def run_and_leave() -> int:
     """Run the command of the process's own arguments; `leave` is called for it."""
+    _hide_password(sys.orig_argv)
     leave(main())
     return 0
+
+
+def _hide_password(command: Sequence[str]) -> None:
+    """Start again with a URL that has a password in the environment: everybody can read arguments."""
+    kept: list[str] = []
+    secret: str | None = None
+    parts = iter(command)
+    for part in parts:
+        flag, equals, value = part.partition("=")
+        url = (value if equals else next(parts, "")) if flag == "--database-url" else None
+        if url is None or mask_url(url) == url:
+            kept += [part] if url is None or equals else [part, url]
+        else:
+            secret = url
+    if secret is not None:
+        os.environ["LIONSTATE_DATABASE__URL"] = secret
+        os.execv(sys.executable, kept)
 
 
 def leave(code: int) -> None:

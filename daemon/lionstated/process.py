@@ -253,7 +253,7 @@ class Daemon:
             metrics=self.metrics,
             verbs=parts.verbs,
             news=parts.news,
-            failures=self.health.failures,
+            health=self.health,
             max_request_bytes=self.settings.listen.max_request_bytes,
             max_operations=self.settings.queue.max_operations,
             deadline_ms=self.settings.queue.deadline_ms,

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lionstate.cli import migrate, outbox, sessions, store
+from lionstate.cli import config, migrate, outbox, sessions, store
 from lionstate.cli.backup import backup, restore
 from lionstate.cli.copy import copy
+from lionstate.cli.doctor import doctor
+from lionstate.cli.health import health
 from lionstate.cli.prune import prune
 from lionstate.errors import StateError
 from lionstate.startup import INTERRUPTED
@@ -37,6 +39,9 @@ app.command()(copy)
 app.command()(backup)
 app.command()(restore)
 app.command()(prune)
+app.command()(health)
+app.command()(doctor)
+app.add_typer(config.app, name="config")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -77,7 +77,11 @@ _HELD = text(
 _NOT_READABLE = ("22P02", "22P05", "22023", "54001")
 
 _DATABASE_SIZE = select(func.pg_database_size(func.current_database()))
-_ITEMS_SIZE = text("SELECT pg_total_relation_size(to_regclass('progression_items'))")
+# The table itself holds nothing where an operator has partitioned it.
+_ITEMS_SIZE = text(
+    "SELECT coalesce(sum(pg_total_relation_size(t.relid)), pg_total_relation_size(to_regclass('progression_items')))"
+    " FROM pg_partition_tree(to_regclass('progression_items')) AS t WHERE t.isleaf"
+)
 
 
 _CLOCK = text("SELECT extract(epoch FROM pg_catalog.clock_timestamp())::float8")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio.to_process
@@ -19,6 +21,7 @@ R = TypeVar("R")
 
 _INLINE_BYTES = 64 * 1024
 _PROCESS_BYTES = 16 * 1024 * 1024
+_SLICE = 10_000
 
 
 async def run_pure(work: Callable[[A], R], argument: A, size_bytes: int) -> R:
@@ -32,10 +35,49 @@ async def run_pure(work: Callable[[A], R], argument: A, size_bytes: int) -> R:
     if size_bytes <= _PROCESS_BYTES:
         return await asyncio.to_thread(work, argument)
     try:
-        return await anyio.to_process.run_sync(work, argument)
+        packed = await asyncio.to_thread(_pack, argument)
+        found: R = await asyncio.to_thread(_unpack, await anyio.to_process.run_sync(_packed_work, work, packed))
+        return found
     except BrokenWorkerProcess:
         # A program whose main module cannot be imported again, such as a script without a `__main__` guard.
         return await asyncio.to_thread(work, argument)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sliced:
+    """A long list or tuple, pickled in pieces: a piece holds the interpreter lock for milliseconds only."""
+
+    kind: type
+    pieces: list[bytes]
+
+
+def _pack(value: Any) -> Any:
+    kind = type(value)
+    if kind in (list, tuple) and len(value) > _SLICE:
+        pieces = [pickle.dumps(value[start : start + _SLICE], 5) for start in range(0, len(value), _SLICE)]
+        return _Sliced(kind, pieces)
+    if kind is tuple:
+        return tuple(map(_pack, value))
+    if kind is dict:
+        return {key: _pack(one) for key, one in value.items()}
+    return value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, _Sliced):
+        whole: list[Any] = []
+        for piece in value.pieces:
+            whole += pickle.loads(piece)
+        return whole if value.kind is list else value.kind(whole)
+    if type(value) is tuple:
+        return tuple(map(_unpack, value))
+    if type(value) is dict:
+        return {key: _unpack(one) for key, one in value.items()}
+    return value
+
+
+def _packed_work(work: Callable[[Any], Any], packed: Any) -> Any:
+    return _pack(work(_unpack(packed)))
 
 
 async def finished(found: Any, observer: Observer, run: Callable[[Script[Any]], Awaitable[Any]]) -> Any:

@@ -10,7 +10,7 @@ from lionstate.wire.batches import (
     decode_batch_request,
     decode_batch_response,
 )
-from lionstate.wire.codec import Codec, canonical, encode
+from lionstate.wire.codec import Codec, canonical, decode_call, encode
 from lionstate.wire.problems import decode_problem, error_from_problem, problem
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "canonical",
     "decode_batch_request",
     "decode_batch_response",
+    "decode_call",
     "decode_problem",
     "encode",
     "error_from_problem",

@@ -16,7 +16,7 @@ import msgspec
 
 from lionstate.errors import InvalidInputError, WireError
 
-__all__ = ["Codec", "canonical", "encode", "sentence"]
+__all__ = ["Codec", "canonical", "decode_call", "encode", "sentence"]
 
 
 def _encode_special(value: object) -> msgspec.Raw:
@@ -201,6 +201,21 @@ class Codec:
             return self._result_decoder.decode(body)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
             raise WireError(f"the answer to {self.name} could not be understood") from exc
+
+
+@functools.cache
+def _codec_of(fn: Callable[..., Any]) -> Codec:
+    return Codec.of(fn)
+
+
+def decode_call(call: tuple[Callable[..., Any], bytes]) -> dict[str, Any]:
+    """Decode the parameters of a transaction script, as its `Codec` does; for a worker, which can be sent no codec.
+
+    Raises:
+        InvalidInputError: As `Codec.decode_params`.
+    """
+    fn, body = call
+    return _codec_of(fn).decode_params(body)
 
 
 def _hints(fn: Callable[..., Any], names: Sequence[str]) -> dict[str, Any]:

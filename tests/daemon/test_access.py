@@ -69,6 +69,7 @@ def _service() -> Any:
         OPERATIONS,
         metrics=Metrics(OPERATIONS),
         verbs=verbs,
+        health=Health("ready"),
         max_request_bytes=4096,
         max_operations=10,
         deadline_ms=1000,
@@ -85,6 +86,8 @@ def _requests() -> Iterator[tuple[str, str, str, str]]:
     yield "GET", "/v1/migration/look", "read", "service"
     yield "POST", "/v1/migration/change", "admin", "service"
     yield "GET", "/openapi.json", "read", "service"
+    for path in ("/livez", "/readyz"):
+        yield "GET", path, "read", "service"
     for path in ("/metrics", "/livez", "/readyz"):
         yield "GET", path, "read", "ops"
 

@@ -18,11 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from seeing import Checks
 
 SOCKET = Path("/run/lionstate/lionstated.sock")
 STORE = Path("/var/lib/lionstate/state.db")
@@ -32,12 +33,7 @@ DROP_INS = Path("/usr/share/lionstate/systemd")
 OUT = Path("/out")
 _PTRACE_SEIZE, _PTRACE_INTERRUPT, _WALL = 0x4206, 0x4207, 0x40000000
 
-checks: list[Callable[[], str]] = []
-
-
-def check(function: Callable[[], str]) -> Callable[[], str]:
-    checks.append(function)
-    return function
+check = Checks()
 
 
 class _Unix(http.client.HTTPConnection):
@@ -367,21 +363,12 @@ def wrong_setting_is_not_retried() -> str:
 
 def main() -> None:
     """Run every check and write what was seen."""
-    seen = {}
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     systemd = subprocess.run(["systemd-sysusers"], capture_output=True, text=True, check=True)
     subprocess.run(["systemd-tmpfiles", "--create", "/usr/lib/tmpfiles.d/lionstate.conf"], check=True)
     sys.stderr.write(systemd.stderr)
     override("log", f"[Service]\nStandardError=append:{OUT}/lionstated.log\n")
-    for one in checks:
-        began = time.monotonic()
-        try:
-            seen[one.__name__] = {"ok": True, "seen": f"{one()} [{time.monotonic() - began:.1f} s]"}
-        except BaseException:
-            seen[one.__name__] = {"ok": False, "seen": traceback.format_exc()}
-        (OUT / "seen.json").write_text(json.dumps(seen, indent=1))
-        if one is ready and not seen["ready"]["ok"]:
-            return
+    check.run(OUT / "seen.json")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 
 import lionstate
 import lionstated
-from tests.deploy import inside
+from tests.deploy.checks import names_of, result_of
 from tests.support.deployment import install_systemd, run, tool
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -94,9 +93,7 @@ def seen() -> Iterator[dict[str, Any]]:
         result = folder / "out" / "seen.json"
         logs = "\n".join(path.read_text()[-4000:] for path in sorted((folder / "out").glob("*.log")))
         assert result.exists(), f"exit {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}{logs}"
-        found = json.loads(result.read_text())
-        for name, one in found.items():
-            print(f"{'ok    ' if one['ok'] else 'FAILED'} {name}: {one['seen']}")
+        found = result_of(result)
         if not all(one["ok"] for one in found.values()):
             print(logs)
         yield found
@@ -108,6 +105,6 @@ def seen() -> Iterator[dict[str, Any]]:
         group.rmdir()
 
 
-@pytest.mark.parametrize("name", [one.__name__ for one in inside.checks])
+@pytest.mark.parametrize("name", names_of(HERE / "inside.py"))
 def test_seen(seen: dict[str, Any], name: str) -> None:
     assert seen[name]["ok"], seen[name]["seen"]

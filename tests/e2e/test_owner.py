@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,36 @@ async def test_a_daemon_that_ends_hands_over_at_once(daemons: Daemons, store_url
     assert 0 == await asyncio.to_thread(first.stop)
     async with StateClient(second.target) as client:
         await eventually(lambda: owns(client))
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+async def test_four_clients_over_two_daemons_lose_and_double_nothing(
+    daemons: Daemons, store_url: str, folder: Path
+) -> None:
+    """Both serve the same progression while one of them migrates it: each id once, each client's in its order."""
+    first = daemons(store_url, **FLAGS)
+    second = await asyncio.to_thread(daemons, store_url, listen__socket=str(folder / "second.sock"), **FLAGS)
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(StateClient(daemon.target)) for daemon in (first, second, first, second)
+        ]
+        await fill(clients[0], 1, 50)
+
+        async def write(number: int) -> None:
+            for place in range(60):
+                await clients[number].append_to_progression("p0", f"{number}-{place}")
+                # The same id from all of them at about the same time.
+                await clients[number].append_to_progression("p0", f"shared-{place}")
+
+        await asyncio.gather(*(write(number) for number in range(4)))
+        await until(clients[1], "items", 1)
+        await clients[1].append_to_progression("p0", "last")
+        found = await clients[0].get_progression("p0")
+        items = await clients[0].list_progression_items("p0", limit=1000)
+    mine = [[f"{number}-{place}" for place in range(60)] for number in range(4)]
+    shared = [f"shared-{place}" for place in range(60)]
+    assert [f"m{place}" for place in range(50)] == found[:50]
+    assert sorted([*(name for names in mine for name in names), *shared, "last"]) == sorted(found[50:])
+    assert mine == [[name for name in found if name.startswith(f"{number}-")] for number in range(4)]
+    assert "last" == found[-1]
+    assert list(enumerate(found)) == items

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,6 +198,23 @@ def test_a_postgresql_server_that_is_down(folder: Path) -> None:
         said = refused(4, "the database cannot be reached", *flags, "--database-when-unavailable", "exit")
     assert "hidden" not in said
     assert contents(folder) == {}
+
+
+def test_a_password_is_not_in_the_process_list(folder: Path, daemons: Daemons) -> None:
+    """Nor in the log of a daemon that waits for its database."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"postgresql://user:hidden@127.0.0.1:{unused.getsockname()[1]}/db"
+        daemon = daemons(url, wait=False)
+        deadline = time.monotonic() + 30
+        while "store_unavailable" not in daemon.log.read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        command = Path(f"/proc/{daemon.process.pid}/cmdline").read_bytes()
+        assert (False, True) == (b"hidden" in command, b"lionstated" in command)
+        assert b"hidden" in Path(f"/proc/{daemon.process.pid}/environ").read_bytes()
+        assert "hidden" not in daemon.log.read_text(encoding="utf-8")
+        assert 0 == daemon.stop()
 
 
 def test_postgresql_needs_a_socket_path(folder: Path) -> None:

@@ -36,7 +36,14 @@ from typing import IO, Any, TypeVar
 import asyncpg
 from sqlalchemy.engine import URL, make_url
 
-__all__ = ["PostgresServer", "PostgresUnavailableError", "command_line"]
+__all__ = [
+    "PostgresServer",
+    "PostgresUnavailableError",
+    "command_line",
+    "die_with_parent",
+    "free_port",
+    "unprivileged_account",
+]
 
 R = TypeVar("R")
 
@@ -169,7 +176,7 @@ class _Instance:
     """A data directory, the lock that says somebody uses it, and the process on it."""
 
     def __init__(self, binaries: Path, settings: Iterable[str]) -> None:
-        self._account = _unprivileged_account()
+        self._account = unprivileged_account()
         base = _base_directory(self._account)
         with _exclusive(base / "base.lock"):
             _sweep(base)
@@ -180,7 +187,7 @@ class _Instance:
         if self._account is not None:
             os.chown(self.directory, self._account.uid, self._account.gid)
         self.data = self.directory / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = tuple(settings)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -251,7 +258,7 @@ class _Instance:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env=_clean_environment(),
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 **arguments,
             )
 
@@ -416,7 +423,7 @@ def _exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def _unprivileged_account() -> _Account | None:
+def unprivileged_account() -> _Account | None:
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -426,7 +433,7 @@ def _unprivileged_account() -> _Account | None:
     raise PostgresUnavailableError("root may not run PostgreSQL, and there is no user postgres or nobody")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the kernel for SIGQUIT when the starting thread ends.
 
     Runs in the child after the change of user, which would clear it.
@@ -440,7 +447,7 @@ def _clean_environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

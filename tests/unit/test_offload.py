@@ -35,3 +35,15 @@ def test_a_script_without_a_guard_is_served_too(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=True)
     assert "3" == done.stdout.splitlines()[-1]
+
+
+def _as_they_are(values: dict[str, object]) -> dict[str, object]:
+    return values
+
+
+async def test_long_lists_go_to_a_child_and_back_in_pieces() -> None:
+    values = {"a": list(range(25_000)), "b": (("x",) * 10_001, [1, None]), "c": {"d": 1.5}, "e": []}
+    packed = offload._pack(values)
+    assert [3, 2] == [len(packed["a"].pieces), len(packed["b"][0].pieces)]
+    assert values == offload._unpack(packed)
+    assert values == await offload.run_pure(_as_they_are, values, 20_000_000)

@@ -16,7 +16,7 @@ from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .failures import StoreFailures
 from .handlers import OperationHandlers, VerbHandler, header
 from .openapi import openapi_document
-from .problems import not_found, respond
+from .problems import Policy, not_found, respond
 
 __all__ = ["Health", "operations_app", "service_app"]
 
@@ -58,7 +58,7 @@ def service_app(
     metrics: Metrics,
     verbs: Mapping[str, Verb] | None = None,
     news: NewsLike | None = None,
-    failures: StoreFailures | None = None,
+    health: Health,
     max_request_bytes: int,
     max_operations: int,
     deadline_ms: int,
@@ -71,7 +71,7 @@ def service_app(
         metrics: Counts what is refused before it reaches the store.
         verbs: The migration API, by path below `/v1/migration/`.
         news: Wakes who waits for items; None answers at once.
-        failures: Is told how the store does.
+        health: What the probes say; is told how the store does.
         max_request_bytes: Larger bodies are refused with 413.
         max_operations: Bound of one batch request.
         deadline_ms: Longest wait of a request.
@@ -84,7 +84,7 @@ def service_app(
         limit_operations=max_operations,
         deadline_ms=deadline_ms,
         news=news,
-        failures=failures or StoreFailures(),
+        failures=health.failures,
     )
     verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
     document = wire.encode(openapi_document(handlers.table, verb_handler.table))
@@ -100,10 +100,31 @@ def service_app(
             *(Route(path.replace("{id}", "{id:path}"), _Endpoint(handlers.read), methods=["GET"]) for path in READS),
             Route("/v1/migration/{verb:path}", verb_handler, methods=["GET", "POST"]),
             Route("/openapi.json", _Endpoint(openapi), methods=["GET"]),
+            *_probes(health, lambda scope: require(scope, "read")),
         ],
         redirect_slashes=False,
         default=not_found,
     )
+
+
+def _probes(health: Health, check: Policy) -> list[Route]:
+    """`/livez` and `/readyz`, on every listener: whoever may use the socket can ask there."""
+
+    async def livez(scope: Scope, receive: Receive, send: Send) -> None:
+        check(scope)
+        alive = health.alive()
+        await respond(send, 200 if alive else 503, b'{"alive":true}' if alive else b'{"alive":false}')
+
+    async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
+        check(scope)
+        reason = health.reason
+        said = {"state": health.state} if reason is None else {"state": health.state, "reason": reason}
+        await respond(send, 200 if health.ready else 503, wire.encode(said))
+
+    return [
+        Route("/livez", _Endpoint(livez), methods=["GET"]),
+        Route("/readyz", _Endpoint(readyz), methods=["GET"]),
+    ]
 
 
 def operations_app(metrics: Metrics, health: Health) -> ASGIApp:
@@ -113,20 +134,10 @@ def operations_app(metrics: Metrics, health: Health) -> ASGIApp:
         text, content_type = metrics.exposition((header(scope, b"accept") or b"").decode("latin-1"))
         await respond(send, 200, text, content_type=(b"content-type", content_type.encode()))
 
-    async def livez(scope: Scope, receive: Receive, send: Send) -> None:
-        alive = health.alive()
-        await respond(send, 200 if alive else 503, b'{"alive":true}' if alive else b'{"alive":false}')
-
-    async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
-        reason = health.reason
-        said = {"state": health.state} if reason is None else {"state": health.state, "reason": reason}
-        await respond(send, 200 if health.ready else 503, wire.encode(said))
-
     return Router(
         [
             Route("/metrics", _Endpoint(exposition), methods=["GET"]),
-            Route("/livez", _Endpoint(livez), methods=["GET"]),
-            Route("/readyz", _Endpoint(readyz), methods=["GET"]),
+            *_probes(health, lambda scope: None),
         ],
         redirect_slashes=False,
         default=not_found,

@@ -12,6 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from lionstate import wire
+from lionstate.engine.offload import run_pure
 from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
 from lionstate.queue import RequestKey
 
@@ -38,6 +39,7 @@ __all__ = ["OperationHandlers", "VerbHandler"]
 
 T = TypeVar("T")
 _CLOSE = (b"connection", b"close")
+_INLINE_BYTES = 64 * 1024
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -86,6 +88,14 @@ async def while_connected(scope: Scope, work: Awaitable[T]) -> T | None:
             if connection is not None:
                 connection.on_lost = None
     return None
+
+
+async def _decoded(operation: OperationLike, codec: wire.Codec, body: bytes | msgspec.Raw) -> dict[str, Any]:
+    """The parameters; decoding much of them would stop every other request for as long."""
+    size = memoryview(body).nbytes
+    if size <= _INLINE_BYTES:
+        return codec.decode_params(body)
+    return await run_pure(wire.decode_call, (operation.script, bytes(body)), size)
 
 
 class _BatchCall(NamedTuple):
@@ -148,7 +158,7 @@ class OperationHandlers:
         key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
         body = await read_json_body(scope, receive, self._limit_bytes)
         try:
-            params = codec.decode_params(body)
+            params = await _decoded(operation, codec, body)
         except InvalidInputError:
             self._metrics.operation(operation.name, "refused")
             raise
@@ -183,7 +193,8 @@ class OperationHandlers:
         call_it(scope, "batch")
         require(scope, "read")
         deadline = self._deadline(scope)
-        request = wire.decode_batch_request(await read_json_body(scope, receive, self._limit_bytes))
+        body = await read_json_body(scope, receive, self._limit_bytes)
+        request = await run_pure(wire.decode_batch_request, body, len(body))
         if len(request.operations) > self._limit_operations:
             raise InvalidInputError(f"a batch has at most {self._limit_operations} operations")
         refused: dict[int, wire.BatchReply] = {}
@@ -194,7 +205,8 @@ class OperationHandlers:
                 operation, codec = self._find(call.operation)
                 require(scope, rights_for(operation))
                 key = None if call.idempotency_key is None else RequestKey(caller, call.idempotency_key)
-                calls.append(_BatchCall(operation, codec, codec.decode_params(call.params), key))
+                params = await _decoded(operation, codec, call.params)
+                calls.append(_BatchCall(operation, codec, params, key))
             except (StateError, HttpProblem) as exc:
                 if request.atomic:
                     raise

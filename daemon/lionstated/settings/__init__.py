@@ -3,11 +3,11 @@
 Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables are never read.
 """
 
-from .changes import Difference, differences, is_live
+from .changes import Difference, differences, is_live, settings_table
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
 from .model import Delivery, Settings, is_loopback, split_address
-from .text import config_text, effective_text, mask_url
+from .text import config_text, effective_json, effective_text, mask_url
 from .tokens import SCOPES, Rights, Token, read_private
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "config_text",
     "description_of",
     "differences",
+    "effective_json",
     "effective_text",
     "flag_names",
     "is_live",
@@ -29,5 +30,6 @@ __all__ = [
     "load_settings",
     "mask_url",
     "read_private",
+    "settings_table",
     "split_address",
 ]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .model import Settings
 from .text import leaf_text
 
-__all__ = ["Difference", "differences", "is_live"]
+__all__ = ["Difference", "differences", "is_live", "settings_table"]
 
 _LIVE_SECTIONS = frozenset(("maintenance", "delivery", "shutdown"))
 _LIVE = frozenset(("log.level", "log.access_ratio"))
@@ -35,3 +35,15 @@ def differences(old: Settings, new: Settings) -> Iterator[Difference]:
 def is_live(key: str) -> bool:
     """Whether SIGHUP changes a setting; the others need a restart."""
     return key in _LIVE or (key.partition(".")[0] in _LIVE_SECTIONS and key not in _FIXED)
+
+
+def settings_table() -> str:
+    """Every setting as a Markdown table: name, default, whether SIGHUP changes it, what it does."""
+    defaults = Settings.model_construct()
+    lines = ["| setting | default | changes by | |", "|---|---|---|---|"]
+    for section in Settings.model_fields:
+        values = getattr(defaults, section)
+        for leaf, field in type(values).model_fields.items():
+            key, text = f"{section}.{leaf}", (field.description or "").replace("|", "\\|")
+            lines.append(f"| `{key}` | `{leaf_text(values, leaf)}` | {'SIGHUP' if is_live(key) else ''} | {text} |")
+    return "\n".join(lines) + "\n"

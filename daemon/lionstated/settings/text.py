@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 
 from pydantic import BaseModel, SecretStr
 
 from .model import Settings
 
-__all__ = ["config_text", "effective_text", "leaf_text", "mask_url"]
+__all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "mask_url"]
 
 _PASSWORD = re.compile(r"(?<=:)[^:/@\s]+(?:[^@\s]*)(?=@)|(?<=[?&]password=)[^&\s]+")
 
@@ -18,9 +20,12 @@ def mask_url(url: str) -> str:
     return _PASSWORD.sub("***", url) if "://" in url else url
 
 
+def _masked(value: object) -> object:
+    return mask_url(value.get_secret_value()) if isinstance(value, SecretStr) else value
+
+
 def _toml_value(value: object) -> str:
-    if isinstance(value, SecretStr):
-        value = mask_url(value.get_secret_value())
+    value = _masked(value)
     if value is None:
         return '""'
     if isinstance(value, bool):
@@ -37,15 +42,40 @@ def leaf_text(section: BaseModel, leaf: str) -> str:
     return _toml_value(getattr(section, leaf))
 
 
-def effective_text(settings: Settings) -> str:
-    """The settings in force as TOML, secrets masked."""
-    lines: list[str] = []
+def _shown(settings: Settings, only_changed: bool) -> Iterator[tuple[str, BaseModel, list[str]]]:
+    """Each section with the names of its values that are to be shown."""
+    defaults = Settings.model_construct()
     for section in Settings.model_fields:
-        values = getattr(settings, section)
-        lines.append(f"[{section}]")
-        lines += [f"{leaf} = {leaf_text(values, leaf)}" for leaf in type(values).model_fields]
-        lines.append("")
+        values, usual = getattr(settings, section), getattr(defaults, section)
+        leaves = [
+            leaf
+            for leaf in type(values).model_fields
+            if not only_changed or getattr(values, leaf) != getattr(usual, leaf)
+        ]
+        if leaves:
+            yield section, values, leaves
+
+
+def effective_text(settings: Settings, *, only_changed: bool = False) -> str:
+    """The settings in force as TOML, secrets masked.
+
+    Args:
+        settings: Any.
+        only_changed: Leave out what has its default.
+    """
+    lines: list[str] = []
+    for section, values, leaves in _shown(settings, only_changed):
+        lines += [f"[{section}]", *(f"{leaf} = {leaf_text(values, leaf)}" for leaf in leaves), ""]
     return "\n".join(lines)
+
+
+def effective_json(settings: Settings, *, only_changed: bool = False) -> str:
+    """The same as one JSON object of objects, in one line; null is "not set"."""
+    found = {
+        section: {leaf: _masked(getattr(values, leaf)) for leaf in leaves}
+        for section, values, leaves in _shown(settings, only_changed)
+    }
+    return json.dumps(found) + "\n"
 
 
 def config_text() -> str:
