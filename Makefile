@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 SPREAD := -n $(JOBS) --dist worksteal
 # Tiers with a target of their own: they measure, run for minutes, or want another environment.
 APART := --ignore=tests/bench --ignore=tests/soak --ignore=tests/explore --ignore=tests/wheel --ignore=tests/bridge \
-	--ignore=tests/deploy
+	--ignore=tests/deploy --ignore=tests/browser
 
 # Runs one tier, and says so when it has no tests instead of passing.
 define tier
@@ -27,7 +27,7 @@ endef
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
 	bench-plots gate soak fuzz explore bridge settings-table cov cov-quick build check-wheel run demo clean ci deploy-check \
-	install-systemd image-context
+	install-systemd image-context browser
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ types: $(STAMP) ## mypy, strict, for both packages and the typed tests
 imports: $(STAMP) ## the rooms import downward only
 	$(BIN)/lint-imports
 
-test: $(STAMP) ## all tests but bench, soak, explore and bridge
+test: $(STAMP) ## all tests but bench, soak, explore, bridge and browser
 	$(PYTEST) tests $(APART) $(SPREAD) $(ARGS)
 
 test-pg: $(STAMP) ## only what needs a PostgreSQL server
@@ -93,6 +93,9 @@ bridge: $(STAMP) ## LionAGI itself over the bridge, in an environment of its own
 # A systemd of its own, containers, a Prometheus: as root, on a machine that has them.
 deploy-check: $(STAMP) ## the files of deploy/ at work: systemd, containers, Prometheus; ten minutes
 	$(call tier,deploy,--timeout=0 -s)
+
+browser: $(STAMP) ## the status page in a Chromium of the system; pictures in var/screenshots
+	$(call tier,browser)
 
 fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
 	$(PYTEST) tests/soak/test_fuzz.py --timeout=0 -s $(ARGS)
@@ -199,4 +202,4 @@ demo-bridge: $(STAMP) ## what a message costs LionAGI, before and over the bridg
 .PHONY: demo-lionagi demo-bridge
 
 # The whole suite comes last, so that its closing line is the last one.
-ci: format-check lint types imports check-wheel gate cov-quick test ## what CI runs
+ci: format-check lint types imports check-wheel gate cov-quick browser test ## what CI runs

@@ -110,8 +110,10 @@ class Parts:
         elif self.settings.readonly:
             await self._read_postgresql()
         else:
-            self.writer = PostgresqlWriter(self.url, self.settings, self.load)
             self.reader = PostgresqlReader(self.url, self.settings)
+            if self.settings.must_exist and await self.reader.run(inspect_store) is StoreKind.NEW:
+                raise UnrecognizedStoreError("the database holds no store, and this makes none")
+            self.writer = PostgresqlWriter(self.url, self.settings, self.load)
 
     async def _open_sqlite(self, own: bool, vfs: str | None) -> None:
         file = SqliteFile(self.url.path, self.settings)
@@ -149,7 +151,8 @@ class Parts:
             Whether a read-only open has to do without lionstate's own tables.
         """
         size = file.size_bytes
-        if size == 0 and not self.settings.readonly:
+        may_be_made = not self.settings.readonly and not self.settings.must_exist
+        if size == 0 and may_be_made:
             return False
         if 0 < size < SMALLEST_DATABASE_BYTES:
             # SQLite would take a few bytes of something else for a new file and write over them.
@@ -158,11 +161,12 @@ class Parts:
         looking = SqliteReader(path, file.module, look, vfs=vfs)
         try:
             kind = await looking.run(inspect_store)
-            if not self.settings.readonly:
+            if may_be_made:
                 return False
             if kind is StoreKind.NEW:
-                raise UnrecognizedStoreError("the file holds no store, and a read-only open makes none")
-            return not await looking.run(own_tables_exist)
+                what = "a read-only open" if self.settings.readonly else "this"
+                raise UnrecognizedStoreError(f"the file holds no store, and {what} makes none")
+            return self.settings.readonly and not await looking.run(own_tables_exist)
         except BackendBusyError:
             raise
         except BackendError as error:

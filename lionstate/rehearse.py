@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lionstate.copying import StoreCopy, backup_store
-from lionstate.copying.backup import manifest_path
+from lionstate.copying.places import manifest_path
 from lionstate.copying.report import OnProgress, quiet
 from lionstate.engine import EngineSettings, SilentObserver, StoreURL
 from lionstate.engine.file_copies import remove_database

@@ -20,6 +20,7 @@ from lionstate.store import Store
 
 from . import logs
 from .api import OperationLike, Verb
+from .board import Sources, Waiting
 from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
 from .metrics import Metrics
@@ -133,6 +134,22 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         reload=reload,
         probe=lambda: store.write("probe_writes", probe_writes),
         summary=lambda: timer.summary,
+        sources=_sources(store, settings, timer),
+    )
+
+
+def _sources(store: Store, settings: Settings, timer: MaintenanceTimer) -> Sources:
+    version = store.sqlite_version
+
+    def queue() -> Waiting:
+        waiting = store.queue
+        limit = settings.queue.max_operations
+        return Waiting(waiting.depth, waiting.size_bytes, round(waiting.oldest_age_seconds(), 3), limit)
+
+    return Sources(
+        database="PostgreSQL" if version is None else f"SQLite {'.'.join(map(str, version))}",
+        queue=queue,
+        migration=lambda: timer.standing,
     )
 
 

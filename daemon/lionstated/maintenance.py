@@ -22,6 +22,7 @@ from lionstate.migration import (
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS
 
 from . import logs
+from .board import Standing
 from .metrics import Metrics
 from .scrubbing import ScrubPace
 from .settings import Maintenance
@@ -49,6 +50,7 @@ class MaintenanceTimer:
         self._metrics = metrics
         self._gauges_due = 0.0
         self.summary = "serving"
+        self.standing: Standing | None = None
         self._throttled_by: list[str] = []
         self._starved = False
         self._owner: str | None = None
@@ -236,6 +238,7 @@ class MaintenanceTimer:
             reasons.append("owner")
         self._metrics.set_paused(reasons)
         self.summary = _summary(status, reasons)
+        self.standing = Standing(status, enabled, tuple(reasons))
         self._metrics.owner.set(status.owner.is_self)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS
 

@@ -18,13 +18,15 @@ from lionstate.engine.connections import Connections
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import MigrationStatus, MigrationStep, ScrubSlice, StopReason, ThrottleStatus
 
-__all__ = ["Metrics"]
+from .history import History
+
+__all__ = ["PHASES", "Metrics", "held_of"]
 
 _LANES = ("request", "maintenance")
 _OUTCOMES = ("written", "not_written", "overloaded", "deadline_exceeded", "unknown", "read", "failed", "refused")
 _MODES = ("passive", "full", "restart", "truncate")
 _CHECKPOINT_OUTCOMES = ("complete", "partial", "busy", "error")
-_PHASES = ("json", "dual", "items", "blocked")
+PHASES = ("json", "dual", "items", "blocked")
 _CHUNK_OUTCOMES = ("copied", "stale", "busy", "blocked", "failed")
 _PARITY_OUTCOMES = ("match", "mismatch", "moved", "dropped")
 _SCRUB_OUTCOMES = ("match", "mismatch")
@@ -52,6 +54,7 @@ class Metrics:
         """
         _disable_created()
         self.registry = CollectorRegistry()
+        self.history = History()
         self._operations = frozenset(operations)
         # Called on the engine's threads.
         self.on_foreign_commit: list[Callable[[], None]] = []
@@ -132,7 +135,7 @@ class Metrics:
 
     def _define_migration(self) -> None:
         gauge, histogram, counter = self._gauge, self._histogram, self._counter
-        self.progressions = gauge("lionstate_migration_progressions", "Progressions.", phase=_PHASES)
+        self.progressions = gauge("lionstate_migration_progressions", "Progressions.", phase=PHASES)
         self.remaining_items = gauge(
             "lionstate_migration_remaining_items", "Items of admitted progressions still to copy."
         )
@@ -227,13 +230,12 @@ class Metrics:
 
     def migration_status(self, status: MigrationStatus) -> None:
         """Set the gauges of phases, remaining items, blocked and held."""
-        for phase in _PHASES:
+        for phase in PHASES:
             self.progressions.labels(phase).set(status.phases.get(phase, 0))
         self.remaining_items.set(status.remaining_admitted_items)
         for code in BlockedCode:
             self.blocked.labels(code).set(status.blocked.get(code, 0))
-        held = dict(status.held)
-        held[HeldReason.OPERATOR] = held.get(HeldReason.OPERATOR, 0) + status.ready.waiting
+        held = held_of(status)
         for reason in HeldReason:
             self.held.labels(reason).set(held.get(reason, 0))
         self._throttle(status.throttle)
@@ -267,6 +269,7 @@ class Metrics:
 
     def lock_wait(self, lane: str, seconds: float) -> None:
         """The write lock was obtained after `seconds` on behalf of `lane`, which the exemplar tells."""
+        self.history.lock_wait(seconds)
         self.lock_waits.observe(seconds, {"lane": _lane(lane)})
 
     def lock_hold(self, lane: str, seconds: float) -> None:
@@ -294,6 +297,7 @@ class Metrics:
         self.wal_frames.labels("log").set(log_frames)
         self.wal_frames.labels("checkpointed").set(checkpointed_frames)
         self.wal_bytes.set(wal_bytes)
+        self.history.wal(max(0, log_frames - checkpointed_frames))
 
     def wal_written(self, count: int) -> None:
         """So many bytes went into the log."""
@@ -343,6 +347,13 @@ class Metrics:
         """A read failed closed."""
         for listener in self.on_doubt:
             listener(progression_id)
+
+
+def held_of(status: MigrationStatus) -> dict[str, int]:
+    """Progressions that wait, by reason; those that wait for a command to cut over are held by the operator."""
+    held = dict(status.held)
+    held[HeldReason.OPERATOR] = held.get(HeldReason.OPERATOR, 0) + status.ready.waiting
+    return held
 
 
 def _lane(lane: str) -> str:

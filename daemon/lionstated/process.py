@@ -25,6 +25,7 @@ from .api import (
     operations_app,
     service_app,
 )
+from .board import Board, Sources
 from .metrics import Metrics
 from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
 from .reloading import settle
@@ -67,6 +68,8 @@ class Parts:
     alive: Callable[[], bool] = lambda: True
     # One line for the service manager: what is done, and what is waited for.
     summary: Callable[[], str] = lambda: "serving"
+    # What the status page tells of the store.
+    sources: Sources = field(default_factory=Sources)
     # Writes something and takes it away again; while writes fail it is tried until it succeeds.
     probe: Callable[[], Awaitable[Any]] = _nothing
     # Takes the settings that may change while the store is open.
@@ -103,6 +106,7 @@ class Daemon:
         self.settings = settings
         self.metrics = Metrics(operations)
         self.health = Health()
+        self.board = Board(self.metrics.history)
         self.forced = False
         self.addresses: dict[str, str] = {}
         self._operations = operations
@@ -209,13 +213,13 @@ class Daemon:
         self.health.state = "stopped"
 
     async def _life(self, group: TaskGroup, listeners: Listeners, task_status: TaskStatus[Daemon]) -> None:
-        monitoring = operations_app(self.metrics, self.health)
+        monitoring = operations_app(self.metrics, self.health, self.board)
         ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
         ops_done = [await self._start(group, server) for server in ops]
         parts = await self._open()
         if parts is None:
             return
-        self._parts = parts
+        self._parts, self.board.sources = parts, parts.sources
         try:
             app = self._service(parts)
             service = [item.server(app) for item in listeners.all if item.kind != "ops"]

@@ -41,7 +41,7 @@ def backup(
     settings = EngineSettings(sqlite_module="auto")
     with render.stages(show=not as_json) as advance:
         found = run_until_interrupted(backup_store(url, to, force=force, settings=settings, on_progress=advance))
-    tables.done(f"backed up {found.source} to {to}: {_text(found)}", asdict(found), as_json=as_json)
+    tables.done(f"backed up {found.source} to {to}: {_text(found)}", facts=asdict(found), as_json=as_json)
 
 
 def restore(
@@ -62,7 +62,7 @@ def restore(
     settings = EngineSettings(sqlite_module="auto")
     found = run_until_interrupted(restore_store(source, url, force=force, settings=settings))
     taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.taken_at))
-    tables.done(f"restored {source}, taken {taken}: {_text(found)}", asdict(found), as_json=as_json)
+    tables.done(f"restored {source}, taken {taken}: {_text(found)}", facts=asdict(found), as_json=as_json)
 
 
 def _text(found: Manifest) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lionstate.cli import config, migrate, outbox, sessions, store
+from lionstate.cli import config, migrate, outbox, sessions, store, tables
 from lionstate.cli.backup import backup, restore
 from lionstate.cli.copy import copy
 from lionstate.cli.doctor import doctor
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Abort as error:
         raise KeyboardInterrupt from error
     except StateError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(tables.printable(f"error: {error}"), err=True)
         code = error.exit_code
     if code == INTERRUPTED:
         # What typer makes of it.

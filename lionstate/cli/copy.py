@@ -24,7 +24,8 @@ def copy(
 
     Stop what writes the source first; a daemon that owns it is refused. Interrupted or killed, the same command goes
     on where it was. The copy cannot be opened before it is verified. Exits with 3 when the target holds something
-    else or cannot hold some values, and with 6 when the two are not equal at the end.
+    else or cannot hold some values, and with 6 when the two are not equal at the end, or no more: a copy that is
+    finished is compared and never written again.
     """
     from lionstate.cli.interrupt import run_until_interrupted
     from lionstate.copying import StoreCopy
@@ -33,13 +34,15 @@ def copy(
     with render.stages(show=not as_json) as advance:
         settings = EngineSettings(sqlite_module="auto")
         found = run_until_interrupted(StoreCopy(source, target, settings=settings, on_progress=advance).run())
-    text = _text(found)
-    tables.done(text, asdict(found), as_json=as_json)
+    tables.done(*_lines(found), facts=asdict(found), as_json=as_json)
 
 
-def _text(found: CopyReport) -> str:
+def _lines(found: CopyReport) -> list[str]:
     if found.already_finished:
-        return f"{found.target} is a finished copy of {found.source} already: nothing was done"
+        return [
+            f"{found.target} is a finished copy of {found.source} already, and the {found.rows} rows of the two are"
+            " equal: nothing was written"
+        ]
     rate = found.copied_rows / found.copy_seconds if found.copy_seconds else 0.0
     lines = [
         f"copied {found.source} to {found.target} and verified {found.rows} rows",
@@ -48,4 +51,4 @@ def _text(found: CopyReport) -> str:
     if found.resumed:
         lines.append("an earlier run had copied the rest")
     lines += [f"left out, not lionstate's: {name}" for name in found.left_out]
-    return "\n".join(lines)
+    return lines

@@ -83,4 +83,6 @@ def detach(url: Url = None, reason: Reason = None, as_json: Json = False) -> Non
     settings = EngineSettings(sqlite_module="auto")
     found = run_until_interrupted(detach_store(target.url, settings, reason=reason))
     text = f"lionstate is off this store: {found.tables} tables dropped"
-    tables.done(f"{text}, {found.given_up} progressions are plain JSON values again", asdict(found), as_json=as_json)
+    tables.done(
+        f"{text}, {found.given_up} progressions are plain JSON values again", facts=asdict(found), as_json=as_json
+    )

@@ -74,4 +74,4 @@ def set_knob(
         (url, daemon, token),
         lambda service: service.set_knob(name, number, reason=reason, expires_at=expires_at),
     )
-    tables.done(f"{one.name} is {one.value:g}", {"knob": one}, as_json=as_json)
+    tables.done(f"{one.name} is {one.value:g}", facts={"knob": one}, as_json=as_json)

@@ -135,7 +135,7 @@ def compat_read(
 
     run_on_migration((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable}
-    tables.done(f"compat read is {'on' if enable else 'off'}", facts, as_json=as_json)
+    tables.done(f"compat read is {'on' if enable else 'off'}", facts=facts, as_json=as_json)
 
 
 @app.command()
@@ -150,7 +150,7 @@ def pause(
     """Stop migrating after the running chunk, until resumed; survives restarts. The owner stays the owner."""
     end = moment(until)
     run_on_migration((url, daemon, token), lambda service: service.pause(reason=reason, expires_at=end))
-    tables.done("migration is paused", {"paused": True, "expires_at": end}, as_json=as_json)
+    tables.done("migration is paused", facts={"paused": True, "expires_at": end}, as_json=as_json)
 
 
 @app.command()
@@ -165,7 +165,7 @@ def stop(
     """As `pause`, and give the lease back: another process may be the owner after `resume`."""
     end = moment(until)
     run_on_migration((url, daemon, token), lambda service: service.stop(reason=reason, expires_at=end))
-    tables.done("migration is stopped", {"stopped": True, "expires_at": end}, as_json=as_json)
+    tables.done("migration is stopped", facts={"stopped": True, "expires_at": end}, as_json=as_json)
 
 
 @app.command()
@@ -175,7 +175,7 @@ def resume(
     """Lift a pause."""
     was_paused = run_on_migration((url, daemon, token), lambda service: service.resume(reason=reason))
     text = "migration goes on" if was_paused else "migration was not paused"
-    tables.done(text, {"paused": False, "was_paused": was_paused}, as_json=as_json)
+    tables.done(text, facts={"paused": False, "was_paused": was_paused}, as_json=as_json)
 
 
 @app.command()
@@ -197,7 +197,7 @@ def disable(
 def _set_enabled(where: Where, enabled: bool, reason: str | None, as_json: bool) -> None:
     run_on_migration(where, lambda service: service.set_maintenance_enabled(enabled, reason=reason))
     text = f"automatic migration is {'enabled' if enabled else 'disabled'}"
-    tables.done(text, {"maintenance_enabled": enabled}, as_json=as_json)
+    tables.done(text, facts={"maintenance_enabled": enabled}, as_json=as_json)
 
 
 proof.mount(app)

@@ -130,7 +130,7 @@ def retry_blocked(
 ) -> None:
     """Admit a blocked progression anew, from scratch; only while its JSON is the authority (else exits with 8)."""
     run_on_migration((url, daemon, token), lambda service: service.retry(progression_id, reason=reason))
-    tables.done("it is back in json; the next steps admit it anew", {"phase": "json"}, as_json=as_json)
+    tables.done("it is back in json; the next steps admit it anew", facts={"phase": "json"}, as_json=as_json)
 
 
 @blocked.command("unblock")
@@ -157,7 +157,7 @@ def unblock_blocked(
         (url, daemon, token),
         lambda service: service.unblock(progression_id, use=use, foreign=foreign, reason=reason),
     )
-    tables.done(f"it is in {phase}", {"phase": phase}, as_json=as_json)
+    tables.done(f"it is in {phase}", facts={"phase": phase}, as_json=as_json)
 
 
 def rollback(
@@ -170,4 +170,4 @@ def rollback(
 ) -> None:
     """Return a dual progression to its JSON and hold it until `release`; exits with 7 in any other phase."""
     run_on_migration((url, daemon, token), lambda service: service.rollback(progression_id, reason=reason))
-    tables.done("it is back in json, and held until it is released", {"phase": "json"}, as_json=as_json)
+    tables.done("it is back in json, and held until it is released", facts={"phase": "json"}, as_json=as_json)

@@ -58,7 +58,7 @@ def hold(
     run_on_migration((url, daemon, token), work)
     what = "cutovers happen" if progression_id is None else "its cutover happens"
     facts = {"progression_id": progression_id, "held": True, "expires_at": end}
-    tables.done(f"{what} by command only, until it is released", facts, as_json=as_json)
+    tables.done(f"{what} by command only, until it is released", facts=facts, as_json=as_json)
 
 
 def release(
@@ -80,7 +80,7 @@ def release(
 
     was_held = run_on_migration((url, daemon, token), work)
     what = "cutovers happen by themselves again" if progression_id is None else "its hold is lifted"
-    tables.done(what if was_held else "it was not held", {"was_held": was_held}, as_json=as_json)
+    tables.done(what if was_held else "it was not held", facts={"was_held": was_held}, as_json=as_json)
 
 
 def cutover(
@@ -153,7 +153,7 @@ def prioritize(
         lambda service: service.prioritize(progression_id, clear=clear, reason=reason, expires_at=end),
     )
     text = "it comes first" if not clear else "it waits its turn again" if changed else "it was not prioritized"
-    tables.done(text, {"prioritized": not clear, "changed": changed}, as_json=as_json)
+    tables.done(text, facts={"prioritized": not clear, "changed": changed}, as_json=as_json)
 
 
 def exclude(
@@ -173,4 +173,4 @@ def exclude(
         lambda service: service.exclude(progression_id, clear=clear, reason=reason, expires_at=end),
     )
     text = "it is passed over" if not clear else "it takes part again" if changed else "it was not excluded"
-    tables.done(text, {"excluded": not clear, "changed": changed}, as_json=as_json)
+    tables.done(text, facts={"excluded": not clear, "changed": changed}, as_json=as_json)

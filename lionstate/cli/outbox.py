@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -97,7 +98,7 @@ def retry(
 ) -> None:
     """Make a dispatch pending and due again, its attempts counted anew."""
     run_on((url, daemon, token), lambda state: state.retry_dispatch(dispatch_id))
-    tables.done("it is pending and due", {"status": "pending"}, as_json=as_json)
+    tables.done("it is pending and due", facts={"status": "pending"}, as_json=as_json)
 
 
 @app.command()
@@ -111,6 +112,8 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Delete dispatches by status, age or both, with an audit row; in transactions of at most 10,000."""
+    if older_than_days is not None and not math.isfinite(older_than_days):
+        raise typer.BadParameter("must be a number of days", param_hint="--older-than-days")
     before = None if older_than_days is None else time.time() - older_than_days * 86_400
 
     async def work(state: Any) -> int:
@@ -125,4 +128,4 @@ def purge(
 
     count = run_on((url, daemon, token), work)
     verb = "would be deleted" if dry_run else "deleted"
-    tables.done(f"{count} dispatches {verb}", {"purged": count, "dry_run": dry_run}, as_json=as_json)
+    tables.done(f"{count} dispatches {verb}", facts={"purged": count, "dry_run": dry_run}, as_json=as_json)

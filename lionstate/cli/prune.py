@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -31,13 +32,15 @@ def prune(
     JSON, or that another session or branch points at, stays. A session that runs is never touched. A progression whose
     value cannot be read is named, and what it may hold stays. A session without a status counts as ended.
     """
+    if not math.isfinite(keep_days):
+        raise typer.BadParameter("must be a number of days", param_hint="--keep-days")
     before = time.time() - keep_days * _DAY_SECONDS
     with render.counter("sessions", show=not as_json) as advance:
         found = run_on((url, daemon, token), lambda state: _pruned(state, before, dry_run, advance), reads=dry_run)
     text = ", ".join(f"{found[name]} {name}" for name in _COUNTS)
     lines = [f"{'would delete' if dry_run else 'deleted'} {text}"]
     lines += [f"not readable, what it may hold stays: progression {name}" for name in found["unreadable"]]
-    tables.done("\n".join(lines), {**found, "dry_run": dry_run}, as_json=as_json)
+    tables.done(*lines, facts={**found, "dry_run": dry_run}, as_json=as_json)
 
 
 async def _pruned(state: Any, before: float, dry_run: bool, advance: Callable[[int], None]) -> dict[str, Any]:

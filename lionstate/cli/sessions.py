@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar
@@ -161,8 +162,8 @@ def sweep(
     """End running sessions whose last activity is too long ago, with history; one that moves meanwhile stays."""
     if new_status not in ("aborted", "failed"):
         raise typer.BadParameter("a swept session becomes aborted or failed", param_hint="--new-status")
-    if not stale_hours > 0:
-        raise typer.BadParameter("must be above 0", param_hint="--stale-hours")
+    if not 0 < stale_hours < math.inf:
+        raise typer.BadParameter("must be a number of hours above 0", param_hint="--stale-hours")
     before = time.time() - stale_hours * 3600
 
     async def work(state: Any) -> tuple[int, list[dict[str, Any]]]:

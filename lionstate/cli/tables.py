@@ -36,16 +36,17 @@ def print_json(value: object) -> None:
     sys.stdout.write(wire.encode(value).decode() + "\n")
 
 
-def done(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print that a command did what it says."""
+def done(*lines: str, facts: Mapping[str, object], as_json: bool) -> None:
+    """Print that a command did what it says, in one or several lines."""
     if as_json:
         print_json(facts)
-    else:
-        note(text)
+        return
+    for line in lines:
+        note(line)
 
 
 def note(text: str) -> None:
-    """Print one line."""
+    """Print one line; a line break in it is no more than another control character."""
     from rich.console import Console
 
     Console(soft_wrap=True).print(printable(text), highlight=False, markup=False)

@@ -97,6 +97,8 @@ async def open_target(target: Target, *, reads: bool = False) -> AsyncIterator[S
 
     Args:
         reads: Only look: a store opened here is left exactly as it is, without lionstate's own tables if it has none.
+    Raises:
+        UnrecognizedStoreError: There is no store yet; a command makes none, whatever it is to do.
     """
     address = target.daemon_address()
     if address is not None:
@@ -104,6 +106,6 @@ async def open_target(target: Target, *, reads: bool = False) -> AsyncIterator[S
             yield client
         return
     assert target.url is not None
-    settings = EngineSettings(sqlite_module="auto", readonly=reads, tidy=reads)
+    settings = EngineSettings(sqlite_module="auto", readonly=reads, tidy=reads, must_exist=True)
     async with StateDB(url=target.url, settings=settings) as state:
         yield state

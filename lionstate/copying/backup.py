@@ -8,38 +8,40 @@ import json
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, Self
 
 from sqlalchemy import Connection, delete, func, select
 
 from lionstate.copying.comparison import sum_of
+from lionstate.copying.places import (
+    check_place,
+    create_private,
+    manifest_path,
+    pending_path,
+    refuse_what_is_no_store,
+    store_path,
+    unfinished_path,
+    usable,
+)
 from lionstate.copying.report import OnProgress, quiet
-from lionstate.copying.source import Source
+from lionstate.copying.source import Source, opened_beside
 from lionstate.copying.tables import COPIED
 from lionstate.copying.values import hex_of
 from lionstate.engine import EngineSettings, StoreURL
-from lionstate.engine.file_copies import SIDE_FILES, check_file, copy_file, put_in_place, remove_database
+from lionstate.engine.file_copies import check_file, copy_file, put_in_place, remove_database
 from lionstate.engine.libraries import load_module
 from lionstate.engine.ownership import StoreLock
-from lionstate.errors import (
-    BackendUnavailableError,
-    DifferenceError,
-    InvalidInputError,
-    NotEmptyError,
-    OwnershipConflictError,
-    UnrecognizedStoreError,
-)
+from lionstate.errors import BackendUnavailableError, DifferenceError, UnrecognizedStoreError
 from lionstate.schema.own import migration_lease, progression_storage_state
 
 __all__ = ["Manifest", "backup_store", "manifest_path", "restore_store"]
 
 _FORMAT: Final = 1
-_POSTGRESQL: Final = "PostgreSQL is backed up with its own tools: pg_dump --format=custom, and pg_restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,68 +87,6 @@ class Manifest:
         return found
 
 
-def manifest_path(backup: Path) -> Path:
-    """Where the manifest of a backup is."""
-    return backup.with_name(f"{backup.name}.manifest.json")
-
-
-def _store_path(target: str | Path | StoreURL) -> Path:
-    url = StoreURL.of(target)
-    if url.dialect != "sqlite":
-        raise InvalidInputError(_POSTGRESQL)
-    if url.path is None:
-        raise InvalidInputError("a memory store has no file")
-    return url.path
-
-
-def _holds_something(path: Path) -> bool:
-    """Whether a file there must not be lost.
-
-    Raises:
-        InvalidInputError: Something else than a file is there: it would be replaced by one.
-    """
-    if not path.exists():
-        return False
-    if not path.is_file():
-        raise InvalidInputError(f"{path} is no ordinary file; nothing was written")
-    return path.stat().st_size > 0
-
-
-def _pending_path(backup: Path) -> Path:
-    """Where the manifest of a backup is until the backup has taken its place."""
-    return backup.with_name(f"{backup.name}.manifest.json.new")
-
-
-def _unfinished(target: Path, source: Path) -> Path:
-    """The file that is made before it takes the place of ``target``; whatever has its name is removed.
-
-    Raises:
-        InvalidInputError: The source has that name, or is the target, or the name is a side file's.
-    """
-    if target.name.endswith(SIDE_FILES):
-        raise InvalidInputError(f"{target} is the name of a database's own side file; name another")
-    found = target.with_name(f".{target.name}.lionstate-unfinished")
-    for path in (target, found):
-        if path.exists() and source.exists() and path.samefile(source):
-            raise InvalidInputError(f"{source} is read and would be written as well; name another file")
-    return found
-
-
-def _check_place(backup: Path, *, force: bool) -> None:
-    """Refuse a place whose file somebody would miss: only a backup is ever replaced, and only when asked to."""
-    if backup.is_symlink():
-        raise InvalidInputError(f"{backup} is a symbolic link; name the file itself")
-    owner = StoreLock(backup).owner()
-    if owner is not None:
-        raise OwnershipConflictError(f"{backup} is a store, and process {owner} owns it; nothing was written")
-    if not _holds_something(backup):
-        return
-    if not force:
-        raise NotEmptyError("the backup file exists; name another, or say --force")
-    if not manifest_path(backup).is_file():
-        raise NotEmptyError(f"{backup} is no backup (it has no manifest): remove it yourself, or name another file")
-
-
 async def backup_store(
     store: str | Path,
     backup: Path,
@@ -170,20 +110,29 @@ async def backup_store(
             would take the place of the store itself, of a side file or of something that is no file.
         NotEmptyError: The file exists, or is no backup.
         OwnershipConflictError: The file is a store that a daemon owns.
+        BackendUnavailableError: The store cannot be read, or the backup's place not be written.
         DifferenceError: What was written is damaged or not what was read; the file is removed.
 
     Cost: reads the store once and the backup three times.
     """
-    path = _store_path(store)
-    unproved = _unfinished(backup, path)
-    _check_place(backup, force=force)
-    given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
-    backup.parent.mkdir(parents=True, exist_ok=True)
-    remove_database(unproved)
+    path = store_path(store)
+    with usable(backup):
+        unproved = unfinished_path(backup, path)
+        check_place(backup, force=force)
+        given = replace(settings or EngineSettings(), readonly=True, tidy=True, readers=1)
+        backup.parent.mkdir(parents=True, exist_ok=True)
+        remove_database(unproved)
+        return await _make_backup(path, backup, unproved, given, on_progress)
+
+
+async def _make_backup(
+    path: Path, backup: Path, unproved: Path, given: EngineSettings, on_progress: OnProgress
+) -> Manifest:
     try:
+        create_private(unproved)
         taken_at, expected = await _copied(path, unproved, given, on_progress)
         await asyncio.to_thread(check_file, unproved, load_module(given.sqlite_module), _clear_leases)
-        async with _reading(unproved, given) as copy:
+        async with opened_beside(StoreURL.of(unproved), given) as copy:
             found = await copy.run(partial(_facts, side=copy))
             if found != expected:
                 raise DifferenceError("the backup does not hold the rows of the store")
@@ -192,19 +141,19 @@ async def backup_store(
             format=_FORMAT,
             source=str(path),
             taken_at=taken_at,
-            size_bytes=unproved.stat().st_size,
+            size_bytes=os.stat(unproved).st_size,
             sha256=await asyncio.to_thread(_sha256_of, unproved),
             phases=found.phases,
             tables=tables,
         )
         text = json.dumps(asdict(manifest), indent=1, sort_keys=True)
         # Both manifests are there while the file changes: at any moment one of them describes it.
-        await asyncio.to_thread(_write_durably, _pending_path(backup), text)
+        await asyncio.to_thread(_write_durably, pending_path(backup), text)
         os.replace(unproved, backup)
     except BaseException:
         remove_database(unproved)
         raise
-    os.replace(_pending_path(backup), manifest_path(backup))
+    os.replace(pending_path(backup), manifest_path(backup))
     return manifest
 
 
@@ -222,24 +171,30 @@ async def restore_store(
         settings: How connections behave.
     Raises:
         InvalidInputError: The store is no SQLite file.
-        BackendUnavailableError: There is no such backup, or no manifest.
+        BackendUnavailableError: There is no such backup, no manifest, or the store's place cannot be written.
         DifferenceError: The backup is not what its manifest says.
-        NotEmptyError: There is a store.
+        NotEmptyError: There is a store; with ``force``, a file that is not known to be one.
         OwnershipConflictError: A daemon owns the store.
         BackendBusyError: A process has the store open.
 
     Cost: reads the backup and the new store once each.
     Contract: design decisions 4, 27.
     """
-    path = _store_path(store)
-    unproved = _unfinished(path, backup)
-    manifests = [Manifest.load(found) for found in (_pending_path(backup), manifest_path(backup)) if found.exists()]
-    if not manifests:
-        raise BackendUnavailableError(f"there is no backup at {backup}, or no manifest beside it")
-    if _holds_something(path) and not force:
-        raise NotEmptyError("there is a store already; --force replaces it, and what it holds is lost")
-    module = load_module((settings or EngineSettings()).sqlite_module)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, given = store_path(store), settings or EngineSettings()
+    with usable(path):
+        unproved = unfinished_path(path, backup)
+        places = (pending_path(backup), manifest_path(backup))
+        manifests = [Manifest.load(found) for found in places if found.exists()]
+        if not manifests:
+            raise BackendUnavailableError(f"there is no backup at {backup}, or no manifest beside it")
+        await refuse_what_is_no_store(path, given, force=force)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return await _put_back(backup, path, unproved, manifests, load_module(given.sqlite_module))
+
+
+async def _put_back(
+    backup: Path, path: Path, unproved: Path, manifests: Sequence[Manifest], module: ModuleType
+) -> Manifest:
     lock = StoreLock(path)
     lock.acquire()
     try:
@@ -252,7 +207,7 @@ async def restore_store(
         put_in_place(unproved, path, module)
     finally:
         remove_database(unproved)
-        lock.release(refused=not path.exists())
+        lock.release(refused=not await asyncio.to_thread(path.exists))
     return manifest
 
 
@@ -271,19 +226,9 @@ def _facts(conn: Connection, /, *, side: Source) -> _Facts:
     )
 
 
-@asynccontextmanager
-async def _reading(path: Path, settings: EngineSettings) -> AsyncIterator[Source]:
-    source = Source(StoreURL.of(path), settings, own=False)
-    try:
-        await source.open()
-        yield source
-    finally:
-        await source.close()
-
-
 async def _copied(path: Path, to: Path, settings: EngineSettings, on_progress: OnProgress) -> tuple[float, _Facts]:
     """Copy the store's file; when, and what the snapshot held."""
-    async with _reading(path, settings) as source:
+    async with opened_beside(StoreURL.of(path), settings) as source:
 
         def script(conn: Connection) -> tuple[float, _Facts]:
             # Reading first begins the snapshot, which the copy then sees too.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -51,14 +51,20 @@ class Compared:
         return f"{text}, progressions {', '.join(self.progressions)}" if self.progressions else text
 
 
-async def compare(source: Side, target: Side, totals: Mapping[str, int], on_progress: OnProgress) -> list[Compared]:
-    """Read every table of both sides, one after the other, and compare.
+async def compare(
+    source: Side,
+    target: Side,
+    totals: Mapping[str, int],
+    on_progress: OnProgress,
+    tables: Sequence[CopiedTable] = COPIED,
+) -> list[Compared]:
+    """Read these tables of both sides, one after the other, and compare.
 
     Cost: one pass over both stores.
     """
     found: list[Compared] = []
     done, total = 0, 2 * sum(totals.values())
-    for copied in COPIED:
+    for copied in tables:
         sums: list[Sum] = []
         for side in (source, target):
 

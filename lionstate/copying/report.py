@@ -38,14 +38,14 @@ class CopyReport:
     Attributes:
         source: The store that was read, without its password.
         target: The store that was written, without its password.
-        tables: Every table that was copied; empty when the copy had been finished before.
+        tables: Every table that was copied; of a copy that had been finished before, those that callers write.
         rows: Rows of all tables.
         copied_rows: Rows that this run wrote.
         copied_bytes: Their size, without keys.
         seconds: How long this run took.
         copy_seconds: How long it wrote; the rest is looking and verifying.
         resumed: An earlier run had begun.
-        already_finished: An earlier run had finished; nothing was done.
+        already_finished: An earlier run had finished; the two were compared again, and nothing was written.
         left_out: Tables and columns of the source that are not lionstate's.
     """
 

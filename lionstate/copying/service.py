@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from lionstate.copying.comparison import compare
+from lionstate.copying.comparison import Compared, compare
 from lionstate.copying.progress import Progress, StepProgress
 from lionstate.copying.report import CopyReport, OnProgress, TableCopied, quiet
 from lionstate.copying.sides import pages
-from lionstate.copying.source import Source
-from lionstate.copying.tables import COPIED, CopiedTable, Page
+from lionstate.copying.source import Source, opened_beside
+from lionstate.copying.tables import COPIED, LASTING, CopiedTable, Page
 from lionstate.copying.target import Target
 from lionstate.copying.values import DIGEST_MASK, Problem, digest_rows, hex_of, problems
 from lionstate.engine import EngineSettings, StoreURL
@@ -71,7 +71,7 @@ class StoreCopy:
         if names[0] == names[1]:
             raise InvalidInputError("source and target are the same store")
         given = settings or EngineSettings()
-        reading = replace(given, readonly=True, tidy=True, readers=1)
+        self._reading = reading = replace(given, readonly=True, tidy=True, readers=1)
         self._source = Source(urls[0], reading, own=not live, one_snapshot=live)
         self._live = live
         self._target = Target(urls[1], given)
@@ -86,7 +86,8 @@ class StoreCopy:
             SchemaError: The source is no store, or the target holds something else; nothing was changed.
             UncopyableError: The target cannot hold some values of the source, which are named; nothing was changed.
             OwnershipConflictError: A daemon owns one of the files.
-            DifferenceError: The two are not equal at the end; the source was written meanwhile, or worse.
+            DifferenceError: The two are not equal at the end; the source was written meanwhile, or worse. Or the
+                copy had been finished before, and one of the two was written since: nothing was changed.
             ConflictError: Another copy into the same target runs.
 
         Cost: reads the source two times, three when one of the two is SQLite, and the target once; memory
@@ -96,11 +97,11 @@ class StoreCopy:
         async with self._opened():
             progress = self._target.progress
             resumed = progress is not None
-            if progress is not None and progress.finished_at is not None:
-                return self._report((), started, 0.0, resumed=True, already_finished=True)
             self._totals = {
                 name: await self._source.run(reading.count) for name, reading in self._source.readings.items()
             }
+            if progress is not None and progress.finished_at is not None:
+                return self._report(await self._still_equal(), started, 0.0, resumed=True, already_finished=True)
             if progress is None:
                 await self._refuse_uncopyable()
                 await self._target.open()
@@ -227,9 +228,9 @@ class StoreCopy:
     async def _verified(self, progress: Progress) -> list[TableCopied]:
         """Prove that both sides hold the same rows."""
         found = await compare(self._source, self._target, self._totals, self._on_progress)
-        different = [table for table in found if table.source != table.target]
+        different = _different(found)
         if not different:
-            return [TableCopied(table.name, table.source.rows, hex_of(table.source.digest)) for table in found]
+            return _equal(found)
         as_read = all(
             (table.target.rows, table.target.digest) == (step.rows, step.digest)
             for table in different
@@ -240,8 +241,33 @@ class StoreCopy:
             if as_read
             else "the target does not hold what was read"
         )
-        named = "; ".join(str(table) for table in different)
-        raise DifferenceError(f"{why} ({named})")
+        raise DifferenceError(f"{why} ({_named(different)})")
+
+    async def _still_equal(self) -> list[TableCopied]:
+        """Prove that a copy which was finished before holds what the source holds now; it may be in use already."""
+        totals = {copied.name: self._totals[copied.name] for copied in LASTING}
+        async with opened_beside(self._target.url, self._reading) as copy:
+            found = await compare(self._source, copy, totals, self._on_progress, LASTING)
+        different = _different(found)
+        if different:
+            raise DifferenceError(
+                "the target is a finished copy of this source, and one of the two was written since"
+                f" ({_named(different)}); nothing was changed: to have what the source holds now, copy it into a new"
+                " file or an empty database"
+            )
+        return _equal(found)
+
+
+def _different(found: Sequence[Compared]) -> list[Compared]:
+    return [table for table in found if table.source != table.target]
+
+
+def _equal(found: Sequence[Compared]) -> list[TableCopied]:
+    return [TableCopied(table.name, table.source.rows, hex_of(table.source.digest)) for table in found]
+
+
+def _named(different: Sequence[Compared]) -> str:
+    return "; ".join(str(table) for table in different)
 
 
 def _name(url: StoreURL) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from lionstate.opening import Parts
 from lionstate.schema import StoreKind, inspect_store
 from lionstate.schema.control import schema_meta
 
-__all__ = ["Source", "readings_of"]
+__all__ = ["Source", "opened_beside", "readings_of"]
 
 R = TypeVar("R")
 
@@ -123,6 +123,17 @@ class Source:
                 await self._parts.close()
             elif self._reader is not None:
                 await self._reader.close()
+
+
+@asynccontextmanager
+async def opened_beside(url: StoreURL, settings: EngineSettings) -> AsyncIterator[Source]:
+    """A store to read inside the block, whoever owns it."""
+    source = Source(url, settings, own=False)
+    try:
+        await source.open()
+        yield source
+    finally:
+        await source.close()
 
 
 def readings_of(conn: Connection, /, names: frozenset[str]) -> dict[str, Reading]:

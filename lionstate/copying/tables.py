@@ -46,7 +46,18 @@ from lionstate.schema.own import (
     writer_batches,
 )
 
-__all__ = ["COPIED", "PAGE_BYTES", "PROGRESS_KEY", "CopiedTable", "Key", "Kind", "Page", "Reading", "left_out"]
+__all__ = [
+    "COPIED",
+    "LASTING",
+    "PAGE_BYTES",
+    "PROGRESS_KEY",
+    "CopiedTable",
+    "Key",
+    "Kind",
+    "Page",
+    "Reading",
+    "left_out",
+]
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -146,6 +157,11 @@ COPIED: Final[tuple[CopiedTable, ...]] = tuple(
     _copied(table) for table in sort_tables([*RECORD_TABLES, *OWN_TABLES]) if table not in _NOT_COPIED
 )
 """Every table that is copied, referenced ones first."""
+
+LASTING: Final = tuple(
+    copied for copied in COPIED if copied.table in RECORD_TABLES or copied.table is progression_items
+)
+"""Those that hold what callers wrote; the others change as soon as a daemon looks after a store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,18 @@ SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 
 
 def copy_file(conn: Connection, path: Path, on_step: Callable[[int, int], None]) -> None:
-    """Copy the database of a reader's connection, as the running snapshot sees it, into a new file.
+    """Copy the database of a reader's connection, as the running snapshot sees it, into an empty file.
 
     The snapshot must have begun: then commits of other connections do not make the copy start anew. The file is left
     without a write-ahead log, so that it is whole by itself.
 
     Args:
         conn: A connection inside a read transaction that has read something.
-        path: The file to make.
+        path: The file to fill.
         on_step: Called with pages done and pages in all.
     """
     driver: Any = conn.connection.dbapi_connection
     library: Any = conn.dialect.dbapi
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     copy = library.connect(str(path), isolation_level=None)
     try:
         driver.backup(copy, pages=_STEP_PAGES, progress=lambda _status, left, total: on_step(total - left, total))

@@ -64,7 +64,10 @@ class StoreLock:
         try:
             handle = lock_file(self.path)
         except BlockingIOError as error:
-            raise OwnershipConflictError(f"the store is owned by process {self.owner() or 'unknown'}") from error
+            raise OwnershipConflictError(
+                f"the store is owned by process {self.owner() or 'unknown'}, a daemon or a copy: stop it first;"
+                " nothing was changed"
+            ) from error
         except OSError as error:
             raise BackendUnavailableError(f"the store's lock file cannot be made: {error.strerror}") from error
         os.ftruncate(handle, 0)

@@ -22,6 +22,7 @@ class EngineSettings:
         readers: Reader threads (SQLite) or read connections (PostgreSQL).
         lanes: Write connections on PostgreSQL.
         readonly: Open without any write.
+        must_exist: Refuse a file or database that holds no store yet, instead of making one there.
         tidy: A read-only look leaves no log files of SQLite's beside a store that had none.
         transaction_limit_seconds: How long an explicit ``transaction()`` may stay open.
     """
@@ -35,5 +36,6 @@ class EngineSettings:
     readers: int = 3
     lanes: int = 4
     readonly: bool = False
+    must_exist: bool = False
     tidy: bool = False
     transaction_limit_seconds: float = 30.0

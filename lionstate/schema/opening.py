@@ -99,7 +99,10 @@ def _kind_of_lineage(meta: dict[str, object], *, has_sessions: bool) -> StoreKin
     if lineage == LIONSTATE_LINEAGE:
         return StoreKind.LIONSTATE
     if lineage == UNFINISHED_COPY_LINEAGE:
-        raise ForeignLineageError("this is an unfinished copy: the same `lionstate copy` goes on with it")
+        raise ForeignLineageError(
+            "this is an unfinished copy: the same `lionstate copy` goes on with it if the source was not written since;"
+            " else remove it and copy anew"
+        )
     if lineage is not None and lineage != LIONAGI_LINEAGE:
         raise ForeignLineageError("schema_meta.lineage names another application; nothing was changed")
     if version is not None and version > LIONAGI_VERSION:

@@ -17,7 +17,7 @@ import pytest
 from lionstate import StateDB
 from lionstate.cli.commands import main
 from lionstate.copying import backup_store, restore_store
-from lionstate.copying.backup import manifest_path
+from lionstate.copying.places import manifest_path
 from lionstate.engine.ownership import StoreLock
 from lionstate.errors import (
     BackendBusyError,
@@ -268,14 +268,79 @@ async def test_a_backup_replaced_half_way_is_still_one(store: Path, tmp_path: Pa
         assert ["x"] == await state.get_progression("more")
 
 
-async def test_a_damaged_store_is_replaced_with_its_log(store: Path, tmp_path: Path) -> None:
-    """What is left of the old store's log must not be applied to the new file."""
+@pytest.mark.parametrize("damage", ["index", "all"])
+async def test_a_damaged_store_is_replaced_with_its_log(store: Path, tmp_path: Path, damage: str) -> None:
+    """What is left of the old store's log must not be applied to the new file.
+
+    A file that no longer tells that it is a store is moved away by the operator, not replaced.
+    """
     backup = tmp_path / "taken"
     await backup_store(store, backup)
     before = await _contents(store)
-    _damage_store_with_log(store)
+    if damage == "index":
+        _damage_index(store)
+    else:
+        _damage_store_with_log(store)
+        with pytest.raises(NotEmptyError, match="move it away"):
+            await restore_store(backup, store, force=True)
+        _move_away(store)
     await restore_store(backup, store, force=True)
     assert _without_generations(before) == _without_generations(await _contents(store))
+
+
+async def test_only_a_store_is_replaced(store: Path, tmp_path: Path) -> None:
+    """Files of others stay as they are, byte for byte; a store of a newer version, or an empty file, is replaced."""
+    backup = tmp_path / "taken"
+    await backup_store(store, backup)
+    others = {name: tmp_path / name for name in ("short.txt", "notes.txt", "foreign.db", "unfinished.db")}
+    others["short.txt"].write_text("x")
+    others["notes.txt"].write_text("what nobody has twice\n" * 200)
+    _run_sql(others["foreign.db"], "CREATE TABLE users (name TEXT)", "INSERT INTO users VALUES ('ann')")
+    shutil.copyfile(store, others["unfinished.db"])
+    _run_sql(others["unfinished.db"], "UPDATE schema_meta SET value = 'of-others' WHERE key = 'lineage'")
+    before = {name: path.read_bytes() for name, path in others.items()}
+    for path in others.values():
+        with pytest.raises(NotEmptyError, match="move it away") as caught:
+            await restore_store(backup, path, force=True)
+        assert 3 == caught.value.exit_code
+    assert before == {name: path.read_bytes() for name, path in others.items()}
+    assert {*before, "taken", "taken.manifest.json", "state.db"} == _names(tmp_path)
+    newer = tmp_path / "newer.db"
+    shutil.copyfile(store, newer)
+    _run_sql(newer, "UPDATE schema_meta SET value = '99' WHERE key = 'lionstate.schema_version'")
+    (tmp_path / "empty.db").touch()
+    for path in (newer, tmp_path / "empty.db"):
+        await restore_store(backup, path, force=True)
+        assert await _contents(path)
+
+
+def _run_sql(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("place", ["notes.txt/x", "/proc/x", "/proc/folder/x", "y" * 300, "/"])
+async def test_places_that_cannot_be_used(store: Path, tmp_path: Path, place: str) -> None:
+    """A parent that is a file, a file system that takes none, a name too long, no name: one line and an exit code."""
+    backup = tmp_path / "taken"
+    await backup_store(store, backup)
+    (tmp_path / "notes.txt").write_text("mine")
+    before = _names(tmp_path)
+    expected, code = (InvalidInputError, 2) if place == "/" else (BackendUnavailableError, 4)
+    for attempt in (backup_store(store, tmp_path / place), restore_store(backup, tmp_path / place, force=True)):
+        with pytest.raises(expected) as caught:
+            await attempt
+        assert code == caught.value.exit_code
+    assert "mine" == (tmp_path / "notes.txt").read_text()
+    assert before == _names(tmp_path)
+
+
+def _move_away(store: Path) -> None:
+    assert b"damaged" * 1000 == store.read_bytes()
+    store.rename(f"{store}.damaged")
 
 
 def _damage_index(store: Path) -> None:

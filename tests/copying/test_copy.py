@@ -13,7 +13,7 @@ import pytest
 
 from lionstate import StateDB
 from lionstate.copying import StoreCopy
-from lionstate.copying.tables import COPIED
+from lionstate.copying.tables import COPIED, LASTING
 from lionstate.engine.ownership import StoreLock
 from lionstate.errors import (
     ConflictError,
@@ -110,6 +110,30 @@ async def test_every_table_and_phase_arrives(way: tuple[str, str]) -> None:
     assert [] == _logs(source, target)
     again = await StoreCopy(source, target).run()
     assert (True, 0) == (again.already_finished, again.copied_rows)
+    lasting = {copied.name: len(expected[copied.name]) for copied in LASTING}
+    assert lasting == {table.name: table.rows for table in again.tables}
+    assert {"messages", "progressions", "progression_items", "admin_events"} < set(lasting)
+
+
+async def test_a_finished_copy_of_a_source_that_went_on_is_told(way: tuple[str, str]) -> None:
+    """Repeated after one more row: exit 6, the table named, neither store changed; also while the copy is in use."""
+    source, target = way
+    await made(source, messages=50, longest=50)
+    await StoreCopy(source, target).run()
+    async with opened(source) as state:
+        await state.direct.insert_message({"id": "late", "created_at": 1.0, "role": "user", "content": {"n": 1}})
+        expected = await contents(state.direct)
+    async with opened(target) as copy:
+        before = await contents(copy.direct)
+        with pytest.raises(DifferenceError, match=r"written since \(messages: source \d+ rows") as caught:
+            await StoreCopy(source, target).run()
+        assert 6 == caught.value.exit_code
+        assert "empty database" in str(caught.value)
+        assert before == await contents(copy.direct)
+    async with opened(source) as state:
+        assert expected == await contents(state.direct)
+        await state.direct.execute("DELETE FROM messages WHERE id = 'late'")
+    assert (await StoreCopy(source, target).run()).already_finished
 
 
 async def test_the_copy_lives_on(way: tuple[str, str]) -> None:

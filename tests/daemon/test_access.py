@@ -23,6 +23,7 @@ from lionstated.api import Bearers, Health, Listeners, Verb, operations_app, pee
 from lionstated.api.access import caller_of
 from lionstated.api.problems import Guard, Policy
 from lionstated.api.server import Connection, Peer
+from lionstated.board import Board
 from lionstated.metrics import Metrics
 from lionstated.process import Daemon
 from lionstated.settings import Settings, load_settings
@@ -88,7 +89,7 @@ def _requests() -> Iterator[tuple[str, str, str, str]]:
     yield "GET", "/openapi.json", "read", "service"
     for path in ("/livez", "/readyz"):
         yield "GET", path, "read", "service"
-    for path in ("/metrics", "/livez", "/readyz"):
+    for path in ("/", "/status.json", "/metrics", "/livez", "/readyz"):
         yield "GET", path, "read", "ops"
 
 
@@ -116,7 +117,8 @@ async def test_the_matrix(tmp_path: Path) -> None:
     """Every listener, peer, token and verb: served exactly when the rule by hand says so."""
     lines = "".join(f"{scope} {TOKENS[scope]}\n" for scope in RANK)
     bearers = Bearers(read_tokens(str(secret_file(tmp_path, lines))))
-    apps = {"service": _service(), "ops": operations_app(Metrics(OPERATIONS), Health("ready"))}
+    metrics = Metrics(OPERATIONS)
+    apps = {"service": _service(), "ops": operations_app(metrics, Health("ready"), Board(metrics.history))}
     policies: dict[str, Policy | None] = {"socket": peer_policy(GROUP), "private": peer_policy(), "tcp": bearers}
     policies["open"] = None  # ops on loopback
     seen: collections.Counter[tuple[str, str]] = collections.Counter()

@@ -222,7 +222,7 @@ async def test_openapi_has_every_route(serving: Serving, http: aiohttp.ClientSes
     assert "Tell how far it is." == paths["/v1/migration/status"]["get"]["summary"]
     assert ["limit"] == [one["name"] for one in paths["/v1/migration/status"]["get"]["parameters"]]
     assert "requestBody" in paths["/v1/migration/pause"]["post"]
-    for probe in ("/metrics", "/livez", "/readyz"):
+    for probe in ("/", "/status.json", "/metrics", "/livez", "/readyz"):
         assert "listen.ops" == paths[probe]["servers"][0]["description"]
     names = [method["operationId"] for path in paths.values() for key, method in path.items() if key in ("get", "post")]
     assert len(names) == len(set(names))

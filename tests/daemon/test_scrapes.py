@@ -1,4 +1,4 @@
-"""Scrapes during a migration, seen from the store: none of them touches it."""
+"""Scrapes and looks at the status page during a migration, seen from the store: none of them touches it."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ async def test_a_thousand_scrapes_touch_nothing(folder: Path, monkeypatch: pytes
                 body = {"progression_id": f"p{number}", "collection": [f"m{place}" for place in range(1_500)]}
                 assert (await service.post("/v1/ops/create_progression", json=body)).status == 200
             touched.clear()
+            paths = [*["/metrics"] * 8, "/status.json", "/"]
             for _ in range(100):
-                found = await asyncio.gather(*(ops.get("/metrics") for _ in range(10)))
+                found = await asyncio.gather(*map(ops.get, paths))
                 assert [200] * 10 == [response.status for response in found]
                 await asyncio.gather(*(response.read() for response in found))
             text = await (await ops.get("/metrics")).text()

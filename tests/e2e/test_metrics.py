@@ -156,8 +156,9 @@ async def test_values_move(daemons: Daemons, store_url: str) -> None:
         "migration_parity_checks_total{outcome=match}": 3,
         "migration_parity_checks_total{outcome=mismatch}": 0,
         "compat_reads_total{}": 1,
-        "migration_owner{}": 1,
     }.items() <= grown.items()
+    # Commanded steps give the lease back; the timer takes and keeps it at a tick, and none was due.
+    assert 0 == found["migration_owner{}"]
     assert (0, 1) == (found["migration_paused{reason=disabled}"], found["migration_paused{reason=operator}"])
     if not store_url.startswith("postgresql"):
         # Frames and size shrink when the log begins anew; what was written to it only grows.

@@ -50,7 +50,7 @@ def fuzz(start: Callable[..., DaemonProcess], folder: Path, *, cases: int, seed:
         # A deadline made up for the test would be missed, and rightly so.
         *("--header", "Lionstate-Deadline-Ms: 30000", "--header", f"Authorization: Bearer {_TOKEN}"),
         # They have a listener of their own.
-        *("--exclude-path-regex", "^/(metrics|livez|readyz)$"),
+        *("--exclude-path-regex", "^/(metrics|livez|readyz|status.json)?$"),
         *("--checks", _CHECKS, "--phases", "fuzzing"),
         *("--max-examples", str(each), "--seed", str(seed), "--generation-database", "none"),
         *("--suppress-health-check", "all", "--continue-on-failure", "--warnings", "off", "--no-color"),

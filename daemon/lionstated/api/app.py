@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lionstate import wire
 
+from ..board import Board
 from ..metrics import Metrics
 from .access import require
 from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
@@ -17,6 +18,7 @@ from .failures import StoreFailures
 from .handlers import OperationHandlers, VerbHandler, header
 from .openapi import openapi_document
 from .problems import Policy, not_found, respond
+from .status_page import HEADERS, status_page
 
 __all__ = ["Health", "operations_app", "service_app"]
 
@@ -127,15 +129,24 @@ def _probes(health: Health, check: Policy) -> list[Route]:
     ]
 
 
-def operations_app(metrics: Metrics, health: Health) -> ASGIApp:
-    """`/metrics`, `/livez`, `/readyz`: all from memory, never by a look at the store."""
+def operations_app(metrics: Metrics, health: Health, board: Board) -> ASGIApp:
+    """Metrics, probes, the status page and its figures: all from memory, never by a look at the store."""
 
     async def exposition(scope: Scope, receive: Receive, send: Send) -> None:
         text, content_type = metrics.exposition((header(scope, b"accept") or b"").decode("latin-1"))
         await respond(send, 200, text, content_type=(b"content-type", content_type.encode()))
 
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        text, headers = status_page()
+        await respond(send, 200, text, headers, content_type=(b"content-type", b"text/html; charset=utf-8"))
+
+    async def figures(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, wire.encode(board.document(health.state, health.reason)), HEADERS)
+
     return Router(
         [
+            Route("/", _Endpoint(page), methods=["GET"]),
+            Route("/status.json", _Endpoint(figures), methods=["GET"]),
             Route("/metrics", _Endpoint(exposition), methods=["GET"]),
             *_probes(health, lambda scope: None),
         ],

@@ -139,6 +139,8 @@ _WAIT = (
 )
 _SHORT = {full: short for short, full in QUERY_NAMES.items()}
 _PROBES = {
+    "/": ("The status page.", "text/html", {"type": "string"}),
+    "/status.json": ("What the status page shows; no ids.", "application/json", {"type": "object"}),
     "/metrics": ("Every metric, in Prometheus' text format.", "text/plain", {"type": "string"}),
     "/livez": ("Whether the writer answers; 503 when it does not.", "application/json", {"type": "object"}),
     "/readyz": ("Whether requests are served; 503 when they are not.", "application/json", {"type": "object"}),
@@ -184,7 +186,7 @@ def openapi_document(
         paths[f"/v1/migration/{name}"] = {verb.method.lower(): described}
     for path, (text, kind, schema) in _PROBES.items():
         content = {"200": {"description": text, "content": {kind: {"schema": schema}}}}
-        probe = {"operationId": path.strip("/"), "summary": text, "responses": content}
+        probe = {"operationId": path.strip("/") or "page", "summary": text, "responses": content}
         paths[path] = {"get": probe, "servers": _OPS_LISTENER}
     paths["/v1/batch"] = {
         **_DEADLINES,

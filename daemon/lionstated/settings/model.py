@@ -93,12 +93,14 @@ class Listen(Section):
     tls_cert: str | None = Field(default=None, description="PEM certificate chain for the TCP listeners.")
     tls_key: str | None = Field(default=None, description="PEM private key of the certificate.")
     http: str | None = Field(default=None, description="host:port of the API over TCP; empty: off. Needs a token.")
-    ops: str | None = Field(default="127.0.0.1:9464", description="host:port of /metrics /livez /readyz; empty: off.")
+    ops: str | None = Field(
+        default="127.0.0.1:9464", description="host:port of the status page, /metrics /livez /readyz; empty: off."
+    )
     max_request_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024, description="Larger request bodies are refused with 413."
     )
     max_connections: int = Field(
-        default=1000, ge=1, description="Connections of one listener; further ones are answered 503 and closed."
+        default=4000, ge=1, description="Connections of one listener; further ones are answered 503 and closed."
     )
     header_seconds: float = Field(
         default=10.0, gt=0, description="Longest time for the head of a request to arrive, then 408."
