@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,12 @@ async def test_idle_by_keyboard_and_then_gone(folder: Path) -> None:
         assert (await page.evaluate("document.getElementById('fresh').textContent")).startswith("held, as of")
         await page.press("Enter")
         await page.until("document.getElementById('fresh').textContent.startsWith('live')")
+
+        # PostgreSQL has no such log: its plot goes, and the other one takes the room.
+        daemon.board.sources = replace(daemon.board.sources, database="PostgreSQL")
+        daemon.board.history = History()
+        await page.until("document.getElementById('wal-card').hidden")
+        assert await page.evaluate("document.getElementById('lock').clientWidth > innerWidth * 0.8")
 
         daemon.stop()
         await page.until("!document.getElementById('gone').hidden")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lionstated.api.status_page import status_page
+
 PREFIX = Path(sys.prefix)
 
 
@@ -30,6 +32,13 @@ def test_command_is_installed(name: str) -> None:
 @pytest.mark.parametrize("folder", ["config", "deploy"])
 def test_shared_files_are_installed(folder: str) -> None:
     assert any((PREFIX / "share" / "lionstate" / folder).iterdir())
+
+
+def test_the_status_page_is_installed() -> None:
+    text, _ = status_page()
+
+    assert text.startswith(b"<!doctype html>")
+    assert b"/* script */" not in text
 
 
 def test_nothing_else_is_at_the_top() -> None:

@@ -327,7 +327,7 @@ function show(doc) {
 function gone(why) {
   if (goneSince === null) goneSince = Date.now() / 1000;
   failures += 1;
-  say("gone", `${why} Last answer: ${last ? clock(last.now) : "none"}. Trying again by itself.`);
+  say("gone", `${why} ${last ? `These are the figures of ${clock(last.now)}` : "There are no figures yet"}; the page goes on trying by itself.`);
   at("gone").hidden = false;
   document.body.classList.add("stale");
 }
