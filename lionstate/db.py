@@ -37,6 +37,7 @@ class StateDB(Facade):
         normalized: Whether new progressions are born in ``items``; recorded in the store. None keeps what is recorded.
         settings: How connections behave; the defaults are those of LionAGI 0.36.0 (``synchronous=NORMAL``).
         lionagi_compatible: A new store is one that LionAGI 0.36.0 can open.
+        replica_url: PostgreSQL: URLs of replicas, one server each, for ``stale_ok``.
 
     Contract: ADR-0055 D1.
     """
@@ -50,6 +51,7 @@ class StateDB(Facade):
         normalized: bool | None = None,
         settings: EngineSettings | None = None,
         lionagi_compatible: bool = False,
+        replica_url: Sequence[str] = (),
     ) -> None:
         """Name the store; ``open`` opens it."""
         target = url if url is not None else path
@@ -57,7 +59,10 @@ class StateDB(Facade):
             raise InvalidInputError("no store given: pass a path or a url")
         self._url = StoreURL.of(target)
         base = settings or EngineSettings()
-        self._settings = dataclasses.replace(base, readonly=readonly or base.readonly)
+        replicas = (replica_url,) if isinstance(replica_url, str) else tuple(replica_url)
+        self._settings = dataclasses.replace(
+            base, readonly=readonly or base.readonly, replicas=replicas or base.replicas
+        )
         if self._settings.readonly and self._url.is_memory:
             raise InvalidInputError("a memory store begins empty: it cannot be opened read-only")
         if self._settings.readonly and normalized is not None:
@@ -159,6 +164,12 @@ class StateDB(Facade):
         operation = operation_of(script)
         result: R = await self.store.run(operation, operation.bind(args, kwargs), key=RequestKey("", key))
         return result
+
+    async def _stale(
+        self, lag: float, script: Callable[Concatenate[Any, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any:
+        operation = operation_of(script)
+        return await self.store.run(operation, operation.bind(args, kwargs), max_lag_seconds=lag)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """Hold one write transaction: ``run(script)``, ``execute``, ``fetch_one``, ``fetch_all`` inside it.

@@ -19,6 +19,7 @@ from lionstate.engine.load import Load
 from lionstate.engine.memory import MemoryReader
 from lionstate.engine.postgresql import PostgresqlWriter
 from lionstate.engine.reader import PostgresqlReader, Reader, SqliteReader
+from lionstate.engine.replicas import Replicas
 from lionstate.engine.sqlite import SqliteWriter
 from lionstate.engine.sqlite_file import SqliteFile
 from lionstate.errors import (
@@ -89,6 +90,7 @@ class Parts:
         self.file: SqliteFile | None = None
         self.writer: SqliteWriter | PostgresqlWriter | None = None
         self.reader: Reader | None = None
+        self.replicas: Replicas | None = None
 
     async def open(self, *, lionagi_compatible: bool, normalized: bool | None, own: bool, vfs: str | None) -> None:
         """Open everything; what was opened before an error is for ``close``."""
@@ -103,6 +105,8 @@ class Parts:
 
     async def connect(self, *, own: bool, vfs: str | None = None) -> None:
         """Open file, writer and reader, and leave the schema as it is."""
+        if self.settings.replicas and self.url.dialect == "sqlite":
+            raise InvalidInputError("a SQLite store has no replicas")
         if self.url.dialect == "sqlite":
             await self._open_sqlite(own, vfs)
         elif own:
@@ -114,6 +118,8 @@ class Parts:
             if self.settings.must_exist and await self.reader.run(inspect_store) is StoreKind.NEW:
                 raise UnrecognizedStoreError("the database holds no store, and this makes none")
             self.writer = PostgresqlWriter(self.url, self.settings, self.load)
+        if self.settings.replicas and self.reader is not None:
+            self.replicas = Replicas(self.settings.replicas, self.settings, self.reader)
 
     async def _open_sqlite(self, own: bool, vfs: str | None) -> None:
         file = SqliteFile(self.url.path, self.settings)
@@ -202,13 +208,17 @@ class Parts:
     def connections(self) -> Connections:
         """Connections of the writer and the readers now, from memory; none when closed."""
         found = Connections() if self.writer is None else self.writer.connections()
+        found = found if self.replicas is None else found.and_(self.replicas.connections())
         return found if self.reader is None else found.and_(self.reader.connections())
 
     async def close(self) -> None:
         """Close the readers, then the writer, then give the file back; may be repeated."""
         writer, self.writer = self.writer, None
         reader, self.reader = self.reader, None
+        replicas, self.replicas = self.replicas, None
         try:
+            if replicas is not None:
+                await replicas.close()
             if reader is not None:
                 await reader.close()
         finally:

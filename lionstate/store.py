@@ -237,6 +237,7 @@ class Store:
         *,
         deadline: float | None = None,
         key: RequestKey | None = None,
+        max_lag_seconds: float | None = None,
     ) -> Any:
         """Run one operation and return its result.
 
@@ -245,6 +246,7 @@ class Store:
             params: By name, as the script takes them.
             deadline: ``time.monotonic()`` after which a write is not started.
             key: A write runs once under it; its repeats get the first answer (design decision 39).
+            max_lag_seconds: How old a read's answer may be; one of the replicas may then give it.
         Raises:
             IdempotencyConflictError: The key was used for another call.
             ResultNotKeptError: The call was written before and its result not kept.
@@ -253,7 +255,14 @@ class Store:
         if not operation.writes:
             if key is not None:
                 raise InvalidInputError(f"{operation.name} is a read and takes no idempotency key")
+            if max_lag_seconds is not None and self._parts.replicas is not None:
+                script = functools.partial(operation.script, **params)
+                found = await self._parts.replicas.run(functools.partial(self._whole_read, script), max_lag_seconds)
+                self.observer.operation(operation.name, "read")
+                return found
             return await self._observed_read(operation, params)
+        if max_lag_seconds is not None:
+            raise InvalidInputError(f"{operation.name} writes, which no replica can")
         self._refuse_nested()
         found = await self._calls.one(operation, params, deadline, key)
         return await self._finished(found) if isinstance(found, Deferred) else found
@@ -281,6 +290,11 @@ class Store:
             # There is one connection, and this task may hold it.
             self._refuse_nested()
         return await self._finished(await self._require_reader().run(script))
+
+    async def _whole_read(self, script: Callable[[Connection], Any], reader: Reader, replica: bool) -> Any:
+        # What a replica shows is no evidence about the store: nothing compares it or asks for a scrub because of it.
+        observer = SilentObserver() if replica else self.observer
+        return await finished(await reader.run(script), observer, reader.run)
 
     async def _finished(self, found: Any) -> Any:
         return await finished(found, self.observer, lambda script: self._require_reader().run(script))

@@ -50,6 +50,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         synchronous=database.synchronous,
         busy_timeout_ms=database.busy_timeout_ms,
         pooler=database.pooler,
+        replicas=tuple(url.get_secret_value() for url in database.replica_url),
         sqlite_module=database.sqlite_module,
         affected_sqlite=database.affected_sqlite,
         exclusive=database.exclusive,

@@ -157,6 +157,21 @@ class StateClient(Facade):
             return [Unknown(OutcomeUnknownError(str(error), idempotency_key=call.key)) for call in encoded]
         return [_outcome(codec, call, reply) for codec, call, reply in zip(codecs, encoded, replies, strict=True)]
 
+    async def _stale(
+        self, lag: float, script: Callable[Concatenate[Any, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any:
+        operation, codec = operation_of(script), _codec(script)
+        answer = await self._transport.request(
+            "POST",
+            f"/v1/ops/{operation.name}",
+            codec.encode(operation.bind(args, kwargs)),
+            deadline=time.monotonic() + self._transport.timeout,
+            writes=False,
+            idempotent=True,
+            max_lag_seconds=lag,
+        )
+        return codec.decode_result(answer)
+
     async def _keyed(
         self, key: str, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:

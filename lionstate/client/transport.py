@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -23,6 +23,7 @@ from lionstate.errors import (
 __all__ = ["Transport", "unanswered"]
 
 _JSON = "application/json"
+_NONE: Mapping[str, str] = MappingProxyType({})
 # The daemon answers a passed deadline itself, which says more than a timeout here would.
 _MARGIN = 0.1
 _MARGIN_SECONDS = 1.0
@@ -102,6 +103,7 @@ class Transport:
         writes: bool,
         idempotent: bool,
         key: str | None = None,
+        max_lag_seconds: float | None = None,
     ) -> bytes:
         """Send one request and read the whole answer.
 
@@ -113,17 +115,23 @@ class Transport:
             writes: Whether a lost answer leaves the outcome open.
             idempotent: Whether to try once more when no connection could be made.
             key: The idempotency key of a write.
+            max_lag_seconds: How old the answer of a read may be.
         Raises:
             StateError: What the daemon's problem document says.
             DaemonUnreachableError: Nothing was sent, or a read was not answered.
             OutcomeUnknownError: A write was sent and not answered.
         """
+        headers: dict[str, str] = {}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        if max_lag_seconds is not None:
+            headers["Lionstate-Stale-Ok"] = f"{max_lag_seconds:.3f}"
         try:
-            return (await self._once(method, path, body, deadline=deadline, writes=writes, key=key))[0]
+            return (await self._once(method, path, body, deadline=deadline, writes=writes, headers=headers))[0]
         except DaemonUnreachableError as exc:
             if not idempotent or not isinstance(exc.__cause__, aiohttp.ClientConnectorError):
                 raise
-            return (await self._once(method, path, body, deadline=deadline, writes=writes, key=key))[0]
+            return (await self._once(method, path, body, deadline=deadline, writes=writes, headers=headers))[0]
 
     async def get(self, path: str, *, deadline: float) -> tuple[bytes, Mapping[str, str]]:
         """Send one read and return the answer with its headers; raises as ``request``."""
@@ -135,7 +143,14 @@ class Transport:
         return self._session is not None
 
     async def _once(
-        self, method: str, path: str, body: bytes | None, *, deadline: float, writes: bool, key: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        deadline: float,
+        writes: bool,
+        headers: Mapping[str, str] = _NONE,
     ) -> tuple[bytes, Mapping[str, str]]:
         if self._session is None:
             raise ClosedError("the client is not open")
@@ -144,9 +159,7 @@ class Transport:
             raise DeadlineExceededError
         asked = left - min(left * _MARGIN, _MARGIN_SECONDS)
         state = SimpleNamespace(sent=False)
-        headers = {"Lionstate-Deadline-Ms": str(max(1, int(asked * 1000)))}
-        if key is not None:
-            headers["Idempotency-Key"] = key
+        headers = {"Lionstate-Deadline-Ms": str(max(1, int(asked * 1000))), **headers}
         try:
             async with (
                 asyncio.timeout(left),

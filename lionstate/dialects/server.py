@@ -36,6 +36,14 @@ class ServerIntents(Protocol):
         """Ask the server; None where there is none. Cost: one pass over its sessions."""
         ...
 
+    def written_position(self, conn: Connection) -> int:
+        """Position in the primary's write-ahead log: every commit until now lies before it; 0 without a server."""
+        ...
+
+    def replayed_position(self, conn: Connection) -> int | None:
+        """Position up to which a replica shows what its primary wrote; None where this is no replica."""
+        ...
+
 
 class NoServer:
     """A library in our own process."""
@@ -43,6 +51,12 @@ class NoServer:
     has_server = False
 
     def server_load(self, conn: Connection) -> ServerLoad | None:
+        return None
+
+    def written_position(self, conn: Connection) -> int:
+        return 0
+
+    def replayed_position(self, conn: Connection) -> int | None:
         return None
 
 
@@ -54,6 +68,11 @@ _LOAD = text(
 )
 
 
+# The position of insertion: with synchronous_commit = off an acknowledged commit may not be written yet.
+_WRITTEN = text("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
+_REPLAYED = text("SELECT CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::bigint END")
+
+
 class PostgresqlServer:
     """A PostgreSQL server, asked in the session at hand."""
 
@@ -62,3 +81,10 @@ class PostgresqlServer:
     def server_load(self, conn: Connection) -> ServerLoad | None:
         seconds, position = conn.execute(_LOAD).one()
         return ServerLoad(max(0.0, float(seconds)), int(position))
+
+    def written_position(self, conn: Connection) -> int:
+        return int(conn.execute(_WRITTEN).scalar_one())
+
+    def replayed_position(self, conn: Connection) -> int | None:
+        found: int | None = conn.execute(_REPLAYED).scalar_one()
+        return found

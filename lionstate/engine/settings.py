@@ -16,6 +16,7 @@ class EngineSettings:
         synchronous: SQLite's durability: FULL survives a power cut, NORMAL may lose the last moments in one.
         busy_timeout_ms: The whole wait for the write lock before an operation ends as busy.
         pooler: ``transaction`` behind a PostgreSQL transaction pooler (design decision 35).
+        replicas: URLs of PostgreSQL replicas of the store, one server each, for reads that may be old.
         sqlite_module: Which SQLite library: the standard library's, pysqlite3, or the newer of what is there.
         affected_sqlite: Whether a SQLite with the WAL-reset race is only reported or refused.
         exclusive: The operator says that no other process writes this file: no pauses for others.
@@ -30,6 +31,7 @@ class EngineSettings:
     synchronous: Literal["FULL", "NORMAL", "EXTRA"] = "NORMAL"
     busy_timeout_ms: int = 5_000
     pooler: Literal["none", "transaction"] = "none"
+    replicas: tuple[str, ...] = ()
     sqlite_module: Literal["auto", "stdlib", "pysqlite3"] = "stdlib"
     affected_sqlite: Literal["warn", "refuse"] = "warn"
     exclusive: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from lionstate.engine import Deferred, Refused
+from lionstate.engine.replicas import require_lag
 from lionstate.errors import InvalidInputError
 from lionstate.facade.approvals import ApprovalFacade
 from lionstate.facade.batch import Batch
@@ -54,6 +55,7 @@ __all__ = [
     "SessionFacade",
     "SessionLifecycleFacade",
     "ShowFacade",
+    "StaleReads",
     "StatusFacade",
     "TaskFacade",
     "TeamFacade",
@@ -109,6 +111,25 @@ class KeyedCalls(_Families):
         raise InvalidInputError("a read takes no idempotency key")
 
 
+class StaleReads(_Families):
+    """What ``stale_ok`` gives: every reading method, answered by a replica where there is one."""
+
+    def __init__(self, runner: WholeRunner, max_lag_seconds: float) -> None:
+        """Run on ``runner``, answers at most so old."""
+        self._runner = runner
+        self._lag = require_lag(max_lag_seconds)
+
+    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await self._runner._stale(self._lag, script, *args, **kwargs)
+        return result
+
+    async def _read(
+        self, script: Callable[Concatenate[Any, P], Deferred[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        result: R = await self._runner._stale(self._lag, script, *args, **kwargs)
+        return result
+
+
 class Facade(_Families, WholeRunner):
     """Every facade method that exists both in process and through the daemon."""
 
@@ -144,3 +165,19 @@ class Facade(_Families, WholeRunner):
         Contract: design decision 39.
         """
         return KeyedCalls(self, key)
+
+    def stale_ok(self, *, max_lag_seconds: float = 5.0) -> StaleReads:
+        """Every reading method, for calls whose answer may be old: a replica gives it where one is recent enough.
+
+        Use: ``await state.stale_ok(max_lag_seconds=5).get_progression(…)``. Never for reading what you have just
+        written, and two such reads may see the store in either order of time. Without replicas, and when they are
+        away or lag more, the primary answers.
+
+        Args:
+            max_lag_seconds: 1 to 86,400: what was committed longer ago is seen.
+        Raises:
+            InvalidInputError: Another number; of the method, when it writes.
+
+        Contract: each answer is one snapshot, as on the primary (ADR-0117 D4).
+        """
+        return StaleReads(self, max_lag_seconds)

@@ -43,6 +43,12 @@ class WholeRunner(Runner, Protocol):
         """Run several writes, each on its own in order or all in one transaction; one outcome per call."""
         ...
 
+    async def _stale(
+        self, lag: float, script: Callable[Concatenate[Any, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Any:
+        """Run a read whose answer may be so many seconds old."""
+        ...
+
     async def _keyed(
         self, key: str, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:

@@ -109,6 +109,18 @@ class PostgresServer:
             raise
         return cls(version, URL.create("postgresql", "postgres", host="127.0.0.1", port=instance.port), instance)
 
+    def standby(self) -> PostgresServer:
+        """Start a hot standby of a server started here, with its settings; stop it before its primary."""
+        own = self._own()
+        instance = _Instance(own.binaries, own.settings, primary_port=own.port)
+        try:
+            instance.launch()
+        except BaseException:
+            instance.remove()
+            raise
+        url = URL.create("postgresql", "postgres", host="127.0.0.1", port=instance.port)
+        return PostgresServer(self.version, url, instance)
+
     @property
     def owned(self) -> bool:
         """Whether the server was started here, so that a test may crash it."""
@@ -175,12 +187,12 @@ class PostgresServer:
 class _Instance:
     """A data directory, the lock that says somebody uses it, and the process on it."""
 
-    def __init__(self, binaries: Path, settings: Iterable[str]) -> None:
+    def __init__(self, binaries: Path, settings: Iterable[str], *, primary_port: int | None = None) -> None:
         self._account = unprivileged_account()
         base = _base_directory(self._account)
         with _exclusive(base / "base.lock"):
             _sweep(base)
-            self._binaries = _runnable(binaries, base, self._account)
+            self.binaries = _runnable(binaries, base, self._account)
             self.directory = base / f"server-{secrets.token_hex(4)}"
             self._lock = _lock(self.directory.with_suffix(".lock"))
             self.directory.mkdir(mode=0o700)
@@ -188,7 +200,8 @@ class _Instance:
             os.chown(self.directory, self._account.uid, self._account.gid)
         self.data = self.directory / "data"
         self.port = free_port()
-        self._settings = tuple(settings)
+        self.settings = tuple(settings)
+        self._primary_port = primary_port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -203,7 +216,7 @@ class _Instance:
             self._initialize()
         # A killed server leaves its file; its last line would be taken for this start's.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
-        command = [str(self._binaries / "postgres"), "-D", str(self.data), "-p", str(self.port)]
+        command = [str(self.binaries / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for setting in self._all_settings():
             command += ["-c", setting]
         with open(self.directory / "log", "ab") as log:
@@ -232,19 +245,23 @@ class _Instance:
         return (self.directory / "log").read_text(errors="replace")
 
     def _initialize(self) -> None:
-        command = [str(self._binaries / "initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust"]
-        command += ["--no-locale", "-E", "UTF8", "-N", "--no-instructions"]
+        if self._primary_port is None:
+            command = [str(self.binaries / "initdb"), "-D", str(self.data), "-U", "postgres", "-A", "trust"]
+            command += ["--no-locale", "-E", "UTF8", "-N", "--no-instructions"]
+        else:
+            command = [str(self.binaries / "pg_basebackup"), "-D", str(self.data), "-U", "postgres", "-h", "127.0.0.1"]
+            command += ["-p", str(self._primary_port), "-R", "-X", "stream", "-c", "fast"]
         process = self._popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         output, _ = process.communicate()
         if process.returncode != 0:
-            raise RuntimeError(f"initdb failed:\n{output.decode(errors='replace')}")
+            raise RuntimeError(f"{Path(command[0]).name} failed:\n{output.decode(errors='replace')}")
 
     def _all_settings(self) -> Iterator[str]:
         yield "listen_addresses=127.0.0.1"
         too_long = len(f"{self.directory}/.s.PGSQL.{self.port}") > _LONGEST_SOCKET_PATH
         yield f"unix_socket_directories={'' if too_long else self.directory}"
         yield "shared_buffers=32MB"
-        yield from self._settings
+        yield from self.settings
 
     def _popen(self, command: list[str], **arguments: Any) -> subprocess.Popen[bytes]:
         if self._account is not None:

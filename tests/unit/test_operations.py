@@ -13,7 +13,7 @@ from lionstate.facade import Facade
 from lionstate.operations import OPERATIONS
 from lionstate.wire import Codec
 
-_NO_OPERATIONS = {"batch", "with_key"}
+_NO_OPERATIONS = {"batch", "stale_ok", "with_key"}
 _METHODS: dict[str, Callable[..., Any]] = {
     name: method
     for name, method in inspect.getmembers(Facade, inspect.isfunction)

@@ -80,8 +80,9 @@ class StoreLike(Protocol):
         *,
         deadline: float | None = None,
         key: RequestKey | None = None,
+        max_lag_seconds: float | None = None,
     ) -> Any:
-        """Run one operation, a write under a key once; raises StateError."""
+        """Run one operation, a write under a key once, a read on a replica if so old is allowed; raises StateError."""
 
     async def run_batch(
         self,

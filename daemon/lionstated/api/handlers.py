@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from lionstate import wire
 from lionstate.engine.offload import run_pure
+from lionstate.engine.replicas import require_lag
 from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
 from lionstate.queue import RequestKey
 
@@ -156,13 +157,14 @@ class OperationHandlers:
         deadline = self._deadline(scope)
         given = header(scope, b"idempotency-key")
         key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
+        lag = _lag(scope)
         body = await read_json_body(scope, receive, self._limit_bytes)
         try:
             params = await _decoded(operation, codec, body)
         except InvalidInputError:
             self._metrics.operation(operation.name, "refused")
             raise
-        result = await while_connected(scope, self._run(operation, codec, params, deadline, key))
+        result = await while_connected(scope, self._run(operation, codec, params, deadline, key, lag))
         if result is not None:
             await respond(send, 200, result, (REPLAYED,) if key is not None and key.replayed else ())
 
@@ -173,9 +175,11 @@ class OperationHandlers:
         params: Mapping[str, Any],
         deadline: float,
         key: RequestKey | None = None,
+        lag: float | None = None,
     ) -> bytes:
         try:
-            value = await self._store.run(operation, params, deadline=deadline, key=key)
+            stale = {} if lag is None else {"max_lag_seconds": lag}
+            value = await self._store.run(operation, params, deadline=deadline, key=key, **stale)
             if operation.writes:
                 self._failures.written()
         except StateError as exc:
@@ -331,6 +335,16 @@ class VerbHandler:
 
 async def _listed(work: Awaitable[T]) -> list[T]:
     return [await work]
+
+
+def _lag(scope: Scope) -> float | None:
+    given = header(scope, b"lionstate-stale-ok")
+    if given is None:
+        return None
+    try:
+        return require_lag(float(given))
+    except (ValueError, InvalidInputError):
+        raise InvalidInputError("Lionstate-Stale-Ok must be a number of seconds, 1 to 86400") from None
 
 
 def _wait_seconds(given: str) -> float:

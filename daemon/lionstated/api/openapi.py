@@ -54,6 +54,16 @@ _KEYED = {
         }
     ]
 }
+_STALE = {
+    "parameters": [
+        {
+            "name": "Lionstate-Stale-Ok",
+            "in": "header",
+            "description": "Seconds that the answer may be old: a replica may give it (`database.replica_url`).",
+            "schema": {"type": "number", "minimum": 1, "maximum": 86_400},
+        }
+    ]
+}
 _REPLAYED = {
     "Idempotency-Replayed": {
         "description": "This is the kept answer of an earlier call with the same key.",
@@ -208,7 +218,7 @@ def openapi_document(
 def _operation(name: str, operation: OperationLike, params: Any, result: Any) -> dict[str, Any]:
     marks = {"x-writes": operation.writes, "x-idempotent": operation.idempotent}
     if not operation.writes:
-        return _described(name, operation.script, **marks, **_body(params), **_answer(result, _READING))
+        return _described(name, operation.script, **marks, **_STALE, **_body(params), **_answer(result, _READING))
     answer = _answer(result, _WRITING, _REPLAYED)
     return _described(name, operation.script, **marks, **_KEYED, **_body(params), **answer)
 

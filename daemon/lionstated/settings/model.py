@@ -49,6 +49,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _listed(value: object) -> object:
+    """A list that a flag gives as text: a JSON array."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value or "[]")
+        except ValueError:
+            raise ValueError("must be a JSON array") from None
+    return [] if value is None else value
+
+
 class Database(Section):
     """The store."""
 
@@ -59,6 +69,10 @@ class Database(Section):
     busy_timeout_ms: int = Field(default=5000, ge=0, description="How long a write waits for the database lock.")
     pooler: Literal["none", "transaction"] = Field(
         default="none", description="PostgreSQL: transaction, if the URL leads to a transaction pooler."
+    )
+    replica_url: list[SecretStr] = Field(
+        default=[],
+        description="PostgreSQL: URLs of replicas, one server each, for reads marked with Lionstate-Stale-Ok.",
     )
     sqlite_module: Literal["auto", "stdlib", "pysqlite3"] = Field(
         default="auto", description="The SQLite library; auto takes pysqlite3 where it is installed."
@@ -71,6 +85,11 @@ class Database(Section):
         description="PostgreSQL cannot be reached at the start: keep trying, or exit with 4.",
     )
     exclusive: bool = Field(default=False, description="true: no other process writes this SQLite file.")
+
+    @field_validator("replica_url", mode="before")
+    @classmethod
+    def _urls(cls, value: object) -> object:
+        return _listed(value)
 
 
 class Storage(Section):
@@ -171,13 +190,7 @@ class Delivery(Section):
     @field_validator("command", "permanent_exit_codes", mode="before")
     @classmethod
     def _list(cls, value: object) -> object:
-        # A flag is text: a JSON array.
-        if isinstance(value, str):
-            try:
-                return json.loads(value or "[]")
-            except ValueError:
-                raise ValueError("must be a JSON array") from None
-        return [] if value is None else value
+        return _listed(value)
 
     @field_validator("command")
     @classmethod
