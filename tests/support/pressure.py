@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,6 @@ from lionstate import StateClient
 from lionstate.migration import MigrationStatus
 from tests.demo.processes import DaemonProcess
 from tests.support.children import child
-from tests.support.eventually import eventually
 from tests.support.load import Load, orders_in
 
 __all__ = ["foreign_writer", "pinned_reader", "readiness"]
@@ -65,6 +64,14 @@ while not stop.is_set():
     time.sleep(rest)
 print(held / (time.monotonic() - began), flush=True)
 """
+
+
+async def _until(look: Callable[[], Awaitable[bool]], *, seconds: float) -> None:
+    async with asyncio.timeout(seconds):
+        while True:
+            if await look():
+                return
+            await asyncio.sleep(0.05)
 
 
 def readiness(ops: str) -> dict[str, Any]:
@@ -146,7 +153,7 @@ class _Scene:
         async def moved() -> bool:
             return (await self.client.migration.status(limit=0)).progress.fraction > min(start, 0.999)
 
-        await eventually(moved, seconds=_RECOVERY_SECONDS)
+        await _until(moved, seconds=_RECOVERY_SECONDS)
 
     async def finish(self) -> None:
         """Migrate the rest as fast as it goes."""
@@ -199,7 +206,7 @@ async def pinned_reader(start: Start, folder: Path, *, seconds: float, **knobs: 
         async def copies() -> bool:
             return (await client.migration.status(limit=0)).phases["dual"] > 0
 
-        await eventually(copies)
+        await _until(copies, seconds=20.0)
         with child(_READER, path) as reader:
             assert reader.stdout is not None and reader.stdin is not None
             assert "pinned\n" == reader.stdout.readline()
@@ -220,7 +227,7 @@ async def pinned_reader(start: Start, folder: Path, *, seconds: float, **knobs: 
         async def eased() -> bool:
             return not (await client.migration.status(limit=0)).throttle.throttled
 
-        await eventually(eased, seconds=_RECOVERY_SECONDS)
+        await _until(eased, seconds=_RECOVERY_SECONDS)
         recovered = time.monotonic() - released
     assert not scene.refusals(), scene.refusals()
     return (
