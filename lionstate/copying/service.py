@@ -17,7 +17,7 @@ from lionstate.copying.sides import pages
 from lionstate.copying.source import Source, opened_beside
 from lionstate.copying.tables import COPIED, LASTING, CopiedTable, Page
 from lionstate.copying.target import Target
-from lionstate.copying.values import DIGEST_MASK, Problem, digest_rows, hex_of, problems
+from lionstate.copying.values import DIGEST_MASK, Problem, digest_rows, hex_of, number_problems, problems
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.errors import (
     DifferenceError,
@@ -90,7 +90,7 @@ class StoreCopy:
                 copy had been finished before, and one of the two was written since: nothing was changed.
             ConflictError: Another copy into the same target runs.
 
-        Cost: reads the source two times, three when one of the two is SQLite, and the target once; memory
+        Cost: reads the source three times and the target once; memory
         for some pages of 4 MiB, or a few times the largest value.
         """
         started = time.monotonic()
@@ -160,14 +160,12 @@ class StoreCopy:
         """Find what the target could not hold before anything is written."""
         await self._source.refuse_what_breaks_rules()
         longest = self._target.max_indexed_bytes
-        if longest is None and self._source.is_strict:
-            return
         found: list[Problem] = []
         done, total = 0, sum(self._totals.values())
         for copied in COPIED:
             async with pages(self._source, copied) as pages_of:
                 async for page in pages_of:
-                    if longest is not None:
+                    if longest is not None or self._source.is_strict:
                         found += await asyncio.to_thread(_problems_of, copied, page, longest)
                     done += len(page.rows)
                     self._on_progress("check", done, total)
@@ -283,5 +281,7 @@ def _further(step: StepProgress, copied: CopiedTable, page: Page, digest: int) -
     )
 
 
-def _problems_of(copied: CopiedTable, page: Page, longest: int) -> list[Problem]:
+def _problems_of(copied: CopiedTable, page: Page, longest: int | None) -> list[Problem]:
+    if longest is None:
+        return list(number_problems(copied, page.rows))
     return list(problems(copied, page.rows, max_indexed_bytes=longest))

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, inspect, select, u
 from lionstate.copying.progress import Progress, advance, load, start
 from lionstate.copying.source import readings_of
 from lionstate.copying.tables import CopiedTable, Reading
-from lionstate.copying.values import strict_rows
+from lionstate.copying.values import numeric_rows, strict_rows
 from lionstate.dialects import Statement, dialect_named, dialect_of
 from lionstate.engine import EngineSettings, SilentObserver, StoreURL
 from lionstate.engine.postgresql import PostgresqlWriter
@@ -149,9 +149,9 @@ class Target:
         self.progress = after
 
     def _given(self, copied: CopiedTable, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
-        if not rows or not (self._is_strict or copied.links):
+        if not rows:
             return rows
-        found = strict_rows(copied, rows) if self._is_strict else rows
+        found = strict_rows(copied, rows) if self._is_strict else numeric_rows(copied, rows)
         if not copied.links:
             return found
         return [[None if place in copied.links else value for place, value in enumerate(row)] for row in found]

@@ -12,9 +12,18 @@ from typing import Any, Final
 import msgspec
 
 from lionstate.copying.tables import CopiedTable, Kind
-from lionstate.schema.types import decode_json
+from lionstate.schema.types import bare_number, decode_json, numeric_form
 
-__all__ = ["DIGEST_MASK", "Problem", "digest_rows", "hex_of", "problems", "strict_rows"]
+__all__ = [
+    "DIGEST_MASK",
+    "Problem",
+    "digest_rows",
+    "hex_of",
+    "number_problems",
+    "numeric_rows",
+    "problems",
+    "strict_rows",
+]
 
 DIGEST_MASK: Final = (1 << 128) - 1
 _INT64: Final = 1 << 63
@@ -54,7 +63,7 @@ def _plain_json(value: Any) -> Any:
                 return _plain_number(float(text))
             except ValueError:
                 return value
-        return str(number) if -_INT64 <= number < _INT64 else _plain_number(float(number))
+        return str(number)
     return _plain_number(value) if isinstance(value, float) else str(value) if isinstance(value, int) else value
 
 
@@ -98,6 +107,26 @@ def strict_rows(copied: CopiedTable, rows: Sequence[Sequence[Any]]) -> list[tupl
         elif kind is Kind.FLOAT:
             columns[place] = [float(v) if isinstance(v, int) else v for v in columns[place]]
     return list(zip(*columns, strict=True))
+
+
+def numeric_rows(copied: CopiedTable, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """The rows as a database with numeric affinity takes them: bare fractions of JSON columns as doubles."""
+    columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
+    for place, kind in enumerate(copied.kinds):
+        if kind is Kind.JSON:
+            columns[place] = map(numeric_form, columns[place])
+    return list(zip(*columns, strict=True))
+
+
+def number_problems(copied: CopiedTable, rows: Sequence[Sequence[Any]]) -> Iterator[Problem]:
+    """Bare numbers of JSON columns that a database with numeric affinity would change."""
+    for place, kind in enumerate(copied.kinds):
+        for row in rows if kind is Kind.JSON else ():
+            number = bare_number(row[place]) if isinstance(row[place], str) else None
+            if number is None or (math.isfinite(number) and (isinstance(number, float) or -_INT64 <= number < _INT64)):
+                continue
+            key = ", ".join(map(str, copied.key_of(row)))
+            yield Problem(f"{copied.name}.{copied.columns[place].name}", key, "is a number that SQLite would change")
 
 
 def problems(copied: CopiedTable, rows: Sequence[Sequence[Any]], *, max_indexed_bytes: int) -> Iterator[Problem]:

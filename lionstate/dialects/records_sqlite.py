@@ -27,6 +27,7 @@ from sqlalchemy.types import Text, UserDefinedType
 from lionstate.dialects.records import MESSAGE_COLUMNS
 from lionstate.dialects.statement import Statement
 from lionstate.schema.conversation import branches, messages, progressions, sessions
+from lionstate.schema.types import numeric_form
 
 __all__ = ["SqliteRecords"]
 
@@ -84,7 +85,9 @@ class SqliteRecords:
     """See ``RecordIntents``."""
 
     def upsert_messages(self, conn: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        _UPSERT_MESSAGE.each(conn, rows)
+        # Id and time of creation stand before metadata and content, which are JSON texts.
+        given = [(*row[:2], numeric_form(row[2]), numeric_form(row[3]), *row[4:]) for row in rows]
+        _UPSERT_MESSAGE.each(conn, given)
 
     def touch_sessions(self, conn: Connection, activity: Mapping[str, float]) -> None:
         _TOUCH_SESSION.many(conn, [{"session": session, "at": at} for session, at in activity.items()])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, cast, select
+from sqlalchemy import Connection, Select, select
 
 from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
@@ -150,15 +150,15 @@ _MESSAGES_FOR: dict[str, Select[Any]] = {}
 
 
 def messages_by_id(conn: Connection, /) -> Select[Any]:
-    """The query of whole messages by a set of ids (bind ``ids``); JSON as text, for a decoder outside."""
+    """The query of whole messages by a set of ids (bind ``ids``); JSON as it is stored, for a decoder outside."""
     dialect = dialect_of(conn)
     name = dialect.capabilities.name
     if name not in _MESSAGES_FOR:
         _MESSAGES_FOR[name] = (
             select(
                 *(messages.c[column] for column in _OTHERS),
-                cast(messages.c.node_metadata, Text),
-                cast(messages.c.content, Text),
+                dialect.raw_column(messages.c.node_metadata),
+                dialect.raw_column(messages.c.content),
                 message_types.c.lion_class,
             )
             .select_from(messages.outerjoin(message_types, message_types.c.type_id == messages.c.lion_class))
@@ -193,7 +193,8 @@ def size_of(rows: Iterable[Sequence[Any]]) -> int:
     """How much decoding raw rows take, to choose where it is done."""
     total = 0
     for row in rows:
-        total += 64 + len(row[2] or b"") + len(row[-3] or "") + len(row[-2] or "")
+        texts = (value for value in (row[2], row[-3], row[-2]) if isinstance(value, (str, bytes)))
+        total += 64 + sum(map(len, texts))
     return min(total, _MOST_SIZE)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Float, Integer, Table, Text
 
 from lionstate.errors import InvalidInputError
 from lionstate.records.schemas import NUMBER, TEXT, described
-from lionstate.schema.types import Json, RawJson, encode_json
+from lionstate.schema.types import Json, RawJson, bare_number, encode_json
 
 __all__ = [
     "MAX_PAGE",
@@ -88,18 +88,30 @@ def _whole_number(name: str, value: object) -> int:
 def encoded_json(name: str, value: object) -> CheckedJson:
     """Encode a value for a JSON column; a ``RawJson`` is stored as it is once it is proved to be JSON.
 
+    A value that is one number as a whole must be a double or a whole number of 64 bits: SQLite stores it as such, and
+    would change any other. Inside of an array or an object every number keeps its digits.
+
     Cost: linear; nothing for what was checked before.
     """
     if isinstance(value, CheckedJson):
         return value
     try:
-        if not isinstance(value, RawJson):
-            return CheckedJson(encode_json(value))
-        json.loads(value.text, parse_constant=_refuse_constant)
-        check_text(name, value.text)
+        if isinstance(value, RawJson):
+            json.loads(value.text, parse_constant=_refuse_constant)
+            check_text(name, value.text)
+        text = encode_json(value)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInputError(f"{name} cannot be stored as JSON: {type(error).__name__}") from error
-    return CheckedJson(value.text)
+    _check_bare_number(name, text)
+    return CheckedJson(text)
+
+
+def _check_bare_number(name: str, text: str) -> None:
+    number = bare_number(text)
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise InvalidInputError(f"{name} is a whole number of more than 64 bits; put it into an object or a text")
+    if isinstance(number, float) and not math.isfinite(number):
+        raise InvalidInputError(f"{name} is a number beyond a double")
 
 
 def check_choice(name: str, value: object, words: Collection[str], *, optional: bool = True) -> None:

@@ -257,7 +257,7 @@ def sentence(operation: str, exc: Exception) -> str:
         what, field, parent = found.groups()
         verb = "misses" if what.startswith("missing") else "has an unknown"
         if parent:
-            return f"{operation}: parameter {parent} {verb} field"
+            return f"{operation}: parameter {parent} {verb} field {field[:_NAME_LIMIT]!a}"
         if what.startswith("missing"):
             return f"{operation}: parameter {field} is missing"
         return f"{operation}: there is no parameter {field[:_NAME_LIMIT]!a}"

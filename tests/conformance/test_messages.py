@@ -228,3 +228,26 @@ async def test_a_batch_on_an_unreadable_progression_writes_no_message(backend: B
         await state.insert_messages([message("m1"), message("m2")], progression_ids=["bp", "bad"], session_id="s")
     assert {} == await state.get_messages(["m1", "m2"])
     assert [] == await state.get_progression("bp")
+
+
+EXACT = [0.1 + 0.2, 1.7976931348623157e308, 5e-324, -1.055793262614264e-300, 2**53 + 1, 2**63 - 1, -(2**63), 5, 1e18]
+
+
+async def test_a_bare_number_keeps_its_digits(state: Any) -> None:
+    """A number as the whole of a JSON value is read as it was written, or refused before anything is written."""
+    for place, number in enumerate(EXACT):
+        mid = f"n{place}"
+        row = {"id": mid, "created_at": 1.0, "role": "user", "content": number, "node_metadata": number}
+        await state.insert_message(row)
+        found = await state.get_message(mid)
+        assert (repr(float(number)), number) == (repr(float(found["content"])), found["content"])
+        assert number == found["node_metadata"]
+        event_id = await state.insert_admin_event(action="a", details={"n": 2**100}, target_id=mid)
+        (event,) = await state.list_admin_events(target_id=mid)
+        assert (event_id, 2**100) == (event["id"], event["details"]["n"])
+    for number in (2**63, -(2**63) - 1, 2**64 + 1, 2**100):
+        with pytest.raises(InvalidInputError, match="64 bits"):
+            await state.insert_message({"id": "no", "created_at": 1.0, "role": "user", "content": number})
+        await state.insert_message({"id": "in", "created_at": 1.0, "role": "user", "content": [number]})
+        assert [number] == (await state.get_message("in"))["content"]
+    assert await state.get_message("no") is None

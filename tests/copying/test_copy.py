@@ -417,3 +417,25 @@ async def test_a_large_value_is_a_page_of_its_own(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(tables.Reading, "page", page)
     await StoreCopy(source, target).run()
     assert 3_000_002 == max(sizes)
+
+
+@pytest.mark.postgresql
+async def test_numbers_that_sqlite_would_change_are_named_first(postgres_15: Any, tmp_path: Path) -> None:
+    """Bare numbers of JSON columns: doubles arrive exactly, whole ones above 64 bits stop the copy (exit 3)."""
+    postgres_15.drop_database("copy_numbers")
+    source = str(postgres_15.create_database("copy_numbers"))
+    target = tmp_path / "target.db"
+    numbers = [0.1 + 0.2, 1.7976931348623157e308, 2**63 - 1, -1.055793262614264e-300]
+    async with StateDB(url=source) as state:
+        for place, number in enumerate(numbers):
+            row = {"id": f"n{place}", "created_at": 1.0, "role": "user", "content": number}
+            await state.insert_message(row)
+        for text in ("18446744073709551617", "1e400"):
+            await state.execute("UPDATE messages SET content = CAST(? AS JSON) WHERE id = 'n0'", [text])
+            with pytest.raises(UncopyableError, match=r"messages\.content of n0 is a number that SQLite would change"):
+                await StoreCopy(source, target).run()
+        await state.execute("UPDATE messages SET content = '0.30000000000000004' WHERE id = 'n0'")
+    await StoreCopy(source, target).run()
+    async with StateDB(target) as copy:
+        found = await copy.get_messages([f"n{place}" for place in range(len(numbers))])
+        assert numbers == [found[f"n{place}"]["content"] for place in range(len(numbers))]

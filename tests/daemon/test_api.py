@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from lionstated.api import Verb
 from tests.daemon.conftest import Serving
@@ -169,8 +171,22 @@ async def test_the_two_reads_for_curl(serving: Serving, http: aiohttp.ClientSess
         assert await response.json() == ["m0", "m1", "m2"]
         response = await http.get("/v1/progressions/a%2Fb/items?after=0&limit=1")
         assert (await response.json(), response.headers["lionstate-generation"]) == ([[1, "m1"]], "7")
+        for text in ("nl\nid", "end\n", "\nbegin", "x/items\n"):
+            store.rows[text] = ["m"]
+            address = f"/v1/progressions/{quote(text, safe='')}"
+            assert ["m"] == await (await http.get(URL(address, encoded=True))).json()
+            assert [[0, "m"]] == await (await http.get(URL(f"{address}/items", encoded=True))).json()
+        for address in ("%ff", "%ff/items", "a%C3"):
+            answer = await http.get(URL(f"/v1/progressions/{address}", encoded=True))
+            await problem_of(answer, 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?limit=x"), 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?what=1"), 400, "invalid_input")
+
+
+async def test_an_unknown_field_of_a_batch_is_named(serving: Serving, http: aiohttp.ClientSession) -> None:
+    async with serving():
+        answer = await http.post("/v1/batch", json={"operations": [{"operation": "x", "parms": {}}]})
+        assert "field 'parms'" in (await problem_of(answer, 400, "invalid_input"))["detail"]
 
 
 async def test_migration_verbs_come_from_a_table(serving: Serving, http: aiohttp.ClientSession) -> None:

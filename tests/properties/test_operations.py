@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, event, given, note, settings
 from lionstate import StateDB
 from lionstate.errors import BackendError, StateError
 from lionstate.operations import OPERATIONS
+from lionstate.schema import RECORD_TABLES, Json
 from tests.support.backends import database_of, open_postgresql, open_sqlite
 from tests.support.postgres import PostgresServer
 from tests.support.seeds import reseed, rows_of_all_tables
@@ -108,6 +109,7 @@ _READERS = {
     "create_schedule_run_and_advance": "get_schedule_run",
     "submit_task": "get_schedule_run",
 }
+_JSON_COLUMNS = {column.name for table in RECORD_TABLES for column in table.columns if isinstance(column.type, Json)}
 _COLUMNS = {"verification": "artifact_verification_json", "args": "action_args"}
 # Columns that a method sets itself, whatever it is given, and words that are no columns.
 _OWN = {"updated_at", "reason_code", "reason_summary", "reason_source", "reason_actor", "evidence_refs", "override"}
@@ -197,8 +199,10 @@ def _assert_same(column: str, given: Any, found: Any) -> None:
         if isinstance(given, (list, tuple)):
             floats = struct.pack(f"<{len(given)}f", *given)
         assert floats == struct.pack(f"<{len(found)}f", *found)
+    elif column in _JSON_COLUMNS:
+        assert as_json(given) == found, column
     elif isinstance(given, int) and isinstance(found, float) and abs(given) > 2**53:
-        # A float column holds the nearest float; so does a JSON column of SQLite that is given a bare number.
+        # A float column holds the nearest float.
         assert float(min(abs(given), 2**1023)) <= abs(found)
     elif isinstance(found, float) and isinstance(given, (int, float)):
         assert float(given) == found, column

@@ -22,8 +22,6 @@ __all__ = ["KNOWN", "calls", "hostile", "plain_json", "schema_of_params"]
 
 # The id, and every other key, of the row that each table has.
 KNOWN = "known"
-_LARGEST_EXACT = 10**15
-
 _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 _any_text = st.text(max_size=6)
 _ids = st.one_of(st.just(KNOWN), st.just(KNOWN), st.just(KNOWN), _texts)
@@ -40,10 +38,15 @@ plain_json = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), _fi
 _objects = st.dictionaries(_any_text, plain_json, max_size=3)
 
 
-def _keeps_its_digits(value: Any) -> bool:
-    """Whether a JSON column of SQLite keeps the value: its affinity makes a bare number one of 15 digits."""
-    bare = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return not bare or (float(value).is_integer() and abs(value) < _LARGEST_EXACT)
+# A number as the whole value, which SQLite's affinity would change if it were given as text.
+_bare_numbers = st.one_of(
+    _finite,
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from(
+        [0.1 + 0.2, 1.7976931348623157e308, 5e-324, -1.055793262614264e-300, 2**53 + 1, 2**63 - 1, -(2**63)]
+    ),
+)
+_bare_or_not = st.one_of(plain_json, plain_json, _bare_numbers)
 
 
 # Values that hardly any parameter takes.
@@ -112,7 +115,7 @@ def of_schema(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     simple = {"null": st.none(), "boolean": st.booleans(), "object": _objects}
     if kind in simple:
         return simple[kind]
-    values = plain_json.filter(_keeps_its_digits)
+    values = _bare_or_not
     return values.filter(lambda value: value is not None) if "not" in schema else values
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -42,6 +43,14 @@ class Health:
     def reason(self) -> str | None:
         """Why it is not ready, where more is known than its state."""
         return self.waits_for if self.state == "starting" else self.failures.write_failure
+
+
+class _AnyText(PathConvertor):
+    # An id may hold a line break, which the framework's own ``path`` stops at.
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_text", _AnyText())
 
 
 class _Endpoint:
@@ -99,7 +108,10 @@ def service_app(
         [
             Route("/v1/ops/{operation}", _Endpoint(handlers.operation), methods=["POST"]),
             Route("/v1/batch", _Endpoint(handlers.batch), methods=["POST"]),
-            *(Route(path.replace("{id}", "{id:path}"), _Endpoint(handlers.read), methods=["GET"]) for path in READS),
+            *(
+                Route(path.replace("{id}", "{id:any_text}"), _Endpoint(handlers.read), methods=["GET"])
+                for path in READS
+            ),
             Route("/v1/migration/{verb:path}", verb_handler, methods=["GET", "POST"]),
             Route("/openapi.json", _Endpoint(openapi), methods=["GET"]),
             *_probes(health, lambda scope: require(scope, "read")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 import anyio
 import msgspec
@@ -269,7 +269,7 @@ class OperationHandlers:
         for short, full in QUERY_NAMES.items():
             if short in query:
                 query[full] = query.pop(short)
-        query["progression_id"] = scope["path_params"]["id"]
+        query["progression_id"] = _progression_id(scope, page)
         params = self._find(name)[1].decode_query(query)
         deadline = self._deadline(scope)
         found = await while_connected(scope, self._followed(name, params, deadline, wait_seconds))
@@ -335,6 +335,17 @@ class VerbHandler:
 
 async def _listed(work: Awaitable[T]) -> list[T]:
     return [await work]
+
+
+def _progression_id(scope: Scope, page: bool) -> str:
+    # Not of the matched route: a line break at the end of an id is nothing to a regular expression.
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    try:
+        path = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as exc:
+        raise InvalidInputError("the path is not percent-encoded UTF-8") from exc
+    found = path.removeprefix("/v1/progressions/")
+    return found.removesuffix("/items") if page else found
 
 
 def _lag(scope: Scope) -> float | None:
