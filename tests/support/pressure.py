@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from lionstate import StateClient
+from lionstate.errors import StateError
 from lionstate.migration import MigrationStatus
 from tests.demo.processes import DaemonProcess
 from tests.support.children import child
 from tests.support.load import Load, orders_in
 
-__all__ = ["foreign_writer", "pinned_reader", "readiness"]
+__all__ = ["disk_filled", "foreign_writer", "pinned_reader", "readiness"]
 
 Start = Callable[..., DaemonProcess]
 
@@ -264,4 +265,54 @@ async def foreign_writer(start: Start, folder: Path, *, seconds: float, hold: fl
         f"lock held {share:.0%} of {seconds:g} s by another process: {appended} appends acknowledged,"
         f" {scene.p99()}, refused or unknown: {scene.refusals() or 'none'}; paused: {watch.line()};"
         f" resumed: {watch_resumed.line()}; all moved after it ended"
+    )
+
+
+async def disk_filled(start: Start, folder: Path, *, seconds: float) -> str:
+    """The file system of the store is filled by somebody else and freed again (fault 46)."""
+    path = folder / "state.db"
+    async with _scene(start, path, count=10, size=2_000) as scene:
+        client = scene.client
+        await client.migration.set_knob("free_disk_floor_bytes", 2 * 2**20)
+        filler = folder / "filler"
+        with filler.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+        said: Counter[str] = Counter()
+
+        async def degraded() -> bool:
+            found = readiness(scene.daemon.ops)
+            return "reason" in found
+
+        await _until(degraded, seconds=20.0)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = readiness(scene.daemon.ops)
+            said[str(found.get("reason"))] += 1
+            assert scene.before["p00"] == (await client.get_progression("p00"))[: len(scene.before["p00"])]
+            await asyncio.sleep(0.2)
+        throttle = (await client.migration.status(limit=0)).throttle
+        assert "free_disk" in {one.signal for one in throttle.tripped}
+        try:
+            await client.create_progression("during", ["x"])
+            during = "written"
+        except StateError as error:
+            during = error.code
+        filler.unlink()
+        freed = time.monotonic()
+
+        async def ready() -> bool:
+            return "reason" not in readiness(scene.daemon.ops)
+
+        await _until(ready, seconds=20.0)
+        recovered = time.monotonic() - freed
+        assert during != "written"
+        assert None is await client.get_progression("during") or [] == await client.get_progression("during")
+    return (
+        f"full for {seconds:g} s: a write was answered {during}, /readyz said {dict(said)}, reads went on; ready again"
+        f" {recovered:.1f} s after space came back, without a restart; {scene.refusals() or 'nothing'} refused,"
+        " all moved"
     )
