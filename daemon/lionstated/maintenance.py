@@ -14,6 +14,7 @@ from lionstate.errors import StateError
 from lionstate.migration import (
     MigrationStatus,
     MigrationStep,
+    Ownership,
     ProgressionMigrationService,
     ScrubSlice,
     ThrottleStatus,
@@ -53,6 +54,7 @@ class MaintenanceTimer:
         self._throttled_by: list[str] = []
         self._starved = False
         self._owner: str | None = None
+        self._elsewhere = False
         self._ticking = anyio.Lock()
         self._ended = False
         self._pace = ScrubPace()
@@ -126,6 +128,10 @@ class MaintenanceTimer:
             may_begin=may_begin,
             restart=restart,
         )
+        self._tell_scrub(found)
+        return found
+
+    def _tell_scrub(self, found: ScrubSlice) -> None:
         self._metrics.scrub_slice(found)
         if found.findings or found.pass_ended:
             self._log.info(
@@ -137,15 +143,18 @@ class MaintenanceTimer:
                 seconds=round(found.seconds, 3),
             )
             self._gauges_due = 0.0
-        return found
 
     async def _prove(self) -> None:
-        """Compare what reads have shown, and scrub as much as the pace allows."""
+        """Compare what reads have shown, and scrub as much as the pace allows; the pass is the migrating process's."""
         self._metrics.shadow_reads(await self._service.shadow.compare(max_seconds=_PROOF_SECONDS))
         rows = self._pace.allowed(self._settings)
         if rows:
             may_begin = self._pace.may_begin(self._settings)
-            found = await self.scrub(max_items=rows, max_seconds=_PROOF_SECONDS, may_begin=may_begin)
+            if self._elsewhere:
+                found = await self._service.scrub_asked(max_items=rows, max_seconds=_PROOF_SECONDS)
+                self._tell_scrub(found)
+            else:
+                found = await self.scrub(max_items=rows, max_seconds=_PROOF_SECONDS, may_begin=may_begin)
             self._pace.spend(sum(found.items.values()))
 
     def told(self, verb: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
@@ -180,6 +189,7 @@ class MaintenanceTimer:
         settings = self._settings
         # A longer interval must not let it lapse between two ticks.
         found = await self._service.own(max(settings.lease_seconds, 2 * settings.interval_seconds + _MAX_STEP_SECONDS))
+        self._elsewhere = _is_elsewhere(found)
         if found.owner != self._owner:
             self._owner = found.owner
             self._gauges_due = 0.0
@@ -223,13 +233,19 @@ class MaintenanceTimer:
         if status.throttle.throttled:
             reasons.append("pressure")
         self._tell_throttle(status.throttle)
-        if enabled and status.owner.owner is not None and not status.owner.is_self:
+        self._elsewhere = _is_elsewhere(status.owner)
+        if enabled and self._elsewhere:
             reasons.append("owner")
         self._metrics.set_paused(reasons)
         self.summary = _summary(status, reasons)
         self.standing = Standing(status, enabled, tuple(reasons))
         self._metrics.owner.set(status.owner.is_self)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS
+
+
+def _is_elsewhere(found: Ownership) -> bool:
+    """Whether another process migrates the store."""
+    return found.owner is not None and not found.is_self
 
 
 def _summary(status: MigrationStatus, reasons: Sequence[str]) -> str:

@@ -68,7 +68,9 @@ def detach(url: Url = None, reason: Reason = None, as_json: Json = False) -> Non
     """Take lionstate off a store: its triggers, its tables, its key; nothing else is touched.
 
     Nobody may have the store open. Exits with 7 when progressions have left their JSON, which it names, or when there
-    is nothing of lionstate in the store, and with 10 while a daemon owns it or another process migrates it.
+    is nothing of lionstate in the store, and with 10 while a daemon owns it or another process migrates it. On
+    PostgreSQL it sees only a process that holds the lease of maintenance: stop the others yourself, a daemon that
+    does not migrate too.
     """
     from lionstate.cli.interrupt import run_until_interrupted
     from lionstate.cli.target import Target

@@ -71,6 +71,9 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
     arguments: dict[str, Any] = {}
     if mode is not None:
         arguments["ssl"] = _ssl_of(str(mode))
+    if isinstance(query.get("host"), tuple):
+        # A standby answers too, and takes no writes.
+        query.setdefault("target_session_attrs", "read-write")
     if settings.pooler == "transaction":
         arguments["statement_cache_size"] = 0
         query["prepared_statement_cache_size"] = "0"

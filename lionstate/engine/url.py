@@ -13,17 +13,23 @@ from lionstate.errors import InvalidInputError
 __all__ = ["StoreURL", "normalize_state_db_url"]
 
 _CREDENTIALS = re.compile(r"^[^/\s]+:[^/\s]*@[^/\s]+")
+# Several servers after the user: libpq's spelling, which SQLAlchemy's parser does not know.
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9.\-]+)(?::(?P<port>\d+))?")
+_HOSTS = re.compile(r"^(?P<user>[^/?#]*@)?(?P<hosts>[^@/?#]*,[^@/?#]*)(?P<rest>[/?].*)?$", re.DOTALL)
 _SQLITE = "sqlite+aiosqlite:///"
 _POSTGRESQL = "postgresql+asyncpg://"
+_PORT = 5432
 
 
 def normalize_state_db_url(target: str | Path) -> str:
     """The URL of a store in SQLAlchemy's spelling.
 
     Args:
-        target: A path, ``:memory:``, ``sqlite:///…`` or ``postgresql://…``; a URL with a driver stays as it is.
+        target: A path, ``:memory:``, ``sqlite:///…`` or ``postgresql://…``, there also with several hosts
+            (``h1:5432,h2:5432``), of which the one that takes writes is used.
     Raises:
-        InvalidInputError: The text is empty, or looks like credentials without a scheme.
+        InvalidInputError: The text is empty, looks like credentials without a scheme, or one of several hosts cannot
+            be read.
 
     Contract: reference §2.0, ADR-0055 D1.
     """
@@ -41,9 +47,24 @@ def normalize_state_db_url(target: str | Path) -> str:
     scheme, rest = target.split("://", 1)
     if scheme == "sqlite":
         return f"sqlite+aiosqlite://{rest}"
-    if scheme in ("postgres", "postgresql"):
-        return _POSTGRESQL + rest
+    if scheme in ("postgres", "postgresql", "postgresql+asyncpg"):
+        return _POSTGRESQL + _with_hosts(rest)
     return target
+
+
+def _with_hosts(rest: str) -> str:
+    """Move several hosts into parameters, one each, where SQLAlchemy takes them; one host stays where it is."""
+    found = _HOSTS.match(rest)
+    if found is None:
+        return rest
+    path, _, query = (found["rest"] or "").partition("?")
+    parameters = [query] if query else []
+    for named in reversed(found["hosts"].split(",")):
+        host = _HOST.fullmatch(named)
+        if host is None:
+            raise InvalidInputError("one of several hosts of a store URL is a name or an IPv4 address, and a port")
+        parameters.insert(0, f"host={host['host']}:{host['port'] or _PORT}")
+    return f"{found['user'] or ''}{path or '/'}?{'&'.join(parameters)}"
 
 
 @dataclass(frozen=True, slots=True)

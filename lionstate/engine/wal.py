@@ -20,6 +20,9 @@ _CHECKPOINT_SHARE = 0.002
 _MOST_FRAMES = 16_000
 # A look costs as much as two statements; so many frames by estimate make one worth it.
 _LOOK_FRAMES = 64
+# Left behind by a writer that has come to rest. Below half of the lowest limit that a throttle may have, or migration
+# would wait for ever for frames that nobody moves.
+_RESTING_FRAMES = 250
 _LEAST_FRAMES_PER_CHANGE = 0.05
 _NOOP_SINCE = (3, 51, 0)
 _FRAME_HEADER_BYTES = 24
@@ -71,6 +74,7 @@ class WalKeeper:
         self._frame_bytes = int(self._pragma("page_size")) + _FRAME_HEADER_BYTES
         self._data_version = int(self._pragma("data_version"))
         self._unfinished = False
+        self._committed = False
         self._checkpointed_at = 0.0
         self._checkpoint_seconds = 0.0
         self.last = Checkpoint(0, 0, 0)
@@ -86,6 +90,7 @@ class WalKeeper:
         if self._path is None:
             return
         self._commits += 1
+        self._committed = True
         changes = int(self._driver.total_changes) - self._changes
         added = max(2.0 * self._commits, self._frames_per_change * changes)
         if self._has_noop and added >= _LOOK_FRAMES:
@@ -139,16 +144,21 @@ class WalKeeper:
         return changed
 
     def tick(self) -> None:
-        """The 1 s timer: checkpoint while others commit or a pinned log is left over, and refresh the signal."""
+        """The 1 s timer: checkpoint while others commit or frames are left over, and refresh the signal.
+
+        Frames are left over when a reader has pinned them, and when nothing was committed since the last tick.
+        """
         if self._path is None:
             return
         foreign = self.saw_foreign_commit()
         if foreign:
             self._observer.foreign_commit()
-        if foreign or self._unfinished:
-            self.checkpoint("PASSIVE")
-        elif self._has_noop:
+        rests, self._committed = not self._committed, False
+        if self._has_noop:
             self._look()
+        left = self.last.pending if self._has_noop else self._own_frames
+        if foreign or self._unfinished or (rests and left >= _RESTING_FRAMES):
+            self.checkpoint("PASSIVE")
 
     def checkpoint(self, mode: str) -> Checkpoint:
         """Run one checkpoint that waits for nobody.

@@ -11,13 +11,15 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
 from lionstate.migration.control import get_maintenance_enabled, get_pause
 from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
+from lionstate.migration.report import ThrottleStatus
 from lionstate.migration.runbook import HELD_RUNBOOK, RUNBOOK
+from lionstate.progression.compat import compat_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.own import progression_activity, progression_sizes
 
-__all__ = ["Explanation", "explain", "store_waits"]
+__all__ = ["Explanation", "explain", "load_waits", "store_waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Explanation:
         to_copy: Elements of the admission prefix; None outside ``dual``.
         next_ordinal: The allocator; None without a state row.
         frozen_count: Elements of the JSON at its cutover.
-        compat_read: Whether it is read from the frozen prefix and the tail.
+        compat_read: Whether it is read from the frozen prefix and the tail now, by its own switch or the global one.
         size_bytes: Bytes of its JSON value when it was measured; None when it was not.
         measured_at: When that was, epoch seconds.
         appends: Appends observed and kept while its JSON took them; None when none were kept.
@@ -115,7 +117,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
         to_copy=state.source_count if is_dual else None,
         next_ordinal=state.next_ordinal,
         frozen_count=state.frozen_count,
-        compat_read=state.compat_read,
+        compat_read=state.authority is Authority.ITEMS and compat_is_on(conn, state),
         updated_at=state.updated_at,
         cutover_at=state.cutover_at,
         ready_since=ready_since,
@@ -131,6 +133,15 @@ def store_waits(conn: Connection, now: float) -> list[str]:
     if get_maintenance_enabled(conn) is False:
         waits.append("automatic migration is disabled: enable it, or step by hand")
     return waits
+
+
+def load_waits(throttle: ThrottleStatus) -> list[str]:
+    """What every progression waits for because the store is under load: each signal, its value, limit and age."""
+    return [
+        f"throttled: {one.signal} is {'unknown' if one.value is None else format(one.value, '.6g')},"
+        f" its limit is {one.limit:.6g}, since {one.age_seconds or 0:.0f} s: it goes on by itself when that eases"
+        for one in throttle.tripped
+    ]
 
 
 def _order_waits(conn: Connection, ordered: Mapping[str, Order], appended: int | None, now: float) -> list[str]:

@@ -13,7 +13,7 @@ from lionstate.migration.admission import Judged, appended_since, write_block
 from lionstate.migration.gate import REMOVE, Permit, refusal
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.migration.walk import Extent, FrozenSide, ItemsWalk, RowsVerdict
-from lionstate.progression.items import page
+from lionstate.progression.items import MIN_ORDINAL, page
 from lionstate.progression.phases import Authority
 from lionstate.progression.storage_state import StorageState, lock_many, record_orphans
 
@@ -135,7 +135,7 @@ def _still_differs(conn: Connection, state: StorageState, doubt: Doubt) -> bool:
         return found != [(place, doubt.expected)]
     if doubt.outside:
         last = page(conn, pid, limit=1, after=state.next_ordinal - 1)
-        return bool(last or page(conn, pid, after=-(2**63), before=0, limit=1))
+        return bool(last or page(conn, pid, after=MIN_ORDINAL, before=0, limit=1))
     return True
 
 

@@ -82,6 +82,13 @@ class Governor:
         most = size.items(knobs)
         return max(1, min(most, self._allowance.left(self.clock(), knobs))) if self._throttle.tripped else most
 
+    async def bounds(self, knobs: Knobs) -> tuple[int, int]:
+        """The fewest and the most elements that a chunk may have now."""
+        await self._look(knobs)
+        least, most = ChunkSize.bounds(knobs)
+        # The operator's minimum is given out by the minute, so a chunk is as small as what is left of it.
+        return (1 if self._throttle.tripped else least), most
+
     def learn(self, size: ChunkSize, taken: int, knobs: Knobs) -> None:
         """Fit a size to the hold of the transaction that has just ended and took so many elements."""
         if self._hold is not None and taken:

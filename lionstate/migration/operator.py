@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
+from sqlalchemy import Connection
+
 from lionstate.errors import InvalidInputError
-from lionstate.migration import cutover
+from lionstate.migration import control, cutover
 from lionstate.migration.budget import check_caps
-from lionstate.migration.explain import Explanation, explain
+from lionstate.migration.control import Controls
+from lionstate.migration.explain import Explanation, explain, load_waits
+from lionstate.migration.governor import Governor
+from lionstate.migration.knobs import Knobs
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.preflight import Preflight, preflight
@@ -16,7 +22,7 @@ from lionstate.migration.report import BlockedProgression
 from lionstate.migration.scrub import Scrubber, ScrubSlice
 from lionstate.migration.status import read_blocked
 from lionstate.migration.unblock import Foreign, Representation, retry, unblock
-from lionstate.progression.phases import new_generation
+from lionstate.progression.phases import Phase, new_generation
 
 __all__ = ["OperatorVerbs", "checked_limit"]
 
@@ -40,7 +46,9 @@ class OperatorVerbs:
     _store: MigrationStore
     _memory: Memory
     _scrubber: Scrubber
+    _governor: Governor
     _actor: str
+    defaults: Knobs
 
     async def scrub(
         self,
@@ -78,6 +86,11 @@ class OperatorVerbs:
                 max_items=caps.max_items, max_seconds=caps.max_seconds, may_begin=may_begin, restart=restart
             )
 
+    async def scrub_asked(self, *, max_items: int, max_seconds: float) -> ScrubSlice:
+        """Compare only what reads of this process have asked for: the lengths and the pass are another process's."""
+        async with self._memory.scrubbing:
+            return await self._scrubber.asked(max_items=max_items, max_seconds=max_seconds)
+
     def ask_scrub(self, progression_id: str) -> None:
         """Let the next slice of the scrubber look at one progression first: a read has doubted it."""
         self._memory.ask(progression_id)
@@ -101,8 +114,17 @@ class OperatorVerbs:
 
         Contract: ADR-0117 D5.
         """
-        found: Explanation = await self._store.read(bound(explain, progression_id, now=time.time()))
-        return found
+        now = time.time()
+
+        def script(conn: Connection) -> tuple[Explanation, Controls]:
+            return explain(conn, progression_id, now=now), control.load(conn, now, self.defaults)
+
+        found: Explanation
+        found, controls = await self._store.read(script)
+        if found.phase not in (Phase.JSON.value, Phase.DUAL.value):
+            return found
+        throttle = await self._governor.report(controls.knobs)
+        return replace(found, waits=(*found.waits, *load_waits(throttle)))
 
     async def blocked(self, *, limit: int = 100) -> tuple[BlockedProgression, ...]:
         """Blocked progressions, those blocked longest first.

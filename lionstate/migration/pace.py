@@ -24,11 +24,17 @@ class ChunkSize:
         """Nothing is measured yet."""
         self._items: float | None = None
 
+    @staticmethod
+    def bounds(knobs: Knobs) -> tuple[int, int]:
+        """The fewest and the most elements of a chunk that nothing else cuts short."""
+        return min(knobs.min_items, knobs.max_items), knobs.max_items
+
     def items(self, knobs: Knobs) -> int:
         """Elements of the next chunk, between ``min_items`` and ``max_items``."""
         if self._items is None:
             return knobs.max_items
-        return int(min(knobs.max_items, max(self._items, min(knobs.min_items, knobs.max_items))))
+        least, most = self.bounds(knobs)
+        return int(min(most, max(self._items, least)))
 
     def learn(self, taken: int, hold_seconds: float, knobs: Knobs) -> None:
         """Take note of a chunk of ``taken`` elements that held the lock for so long.
@@ -40,7 +46,8 @@ class ChunkSize:
         if wanted < 1 or taken >= size:
             fitted = size * min(_GROW, max(_SHRINK, wanted))
             # What the bounds hide must not be unlearned first when they move.
-            self._items = min(float(knobs.max_items), max(fitted, float(min(knobs.min_items, knobs.max_items))))
+            least, most = self.bounds(knobs)
+            self._items = min(float(most), max(fitted, float(least)))
 
 
 def rest_seconds(hold_seconds: float, knobs: Knobs, *, is_alone: bool) -> float:

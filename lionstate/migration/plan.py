@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from lionstate.dialects import ParentValue, dialect_of
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import candidates
-from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, cut_chunk
+from lionstate.migration.budget import CHUNK_BYTES, cut_chunk
 from lionstate.migration.explain import store_waits
 from lionstate.migration.footprint import free_disk_bytes, log_bytes
 from lionstate.migration.port import MigrationStore, bound
@@ -30,6 +30,8 @@ from lionstate.progression.storage_state import StorageState, get_state
 
 __all__ = ["Move", "Plan", "Planned", "make_plan"]
 
+# The fewest and the most elements that a chunk may have.
+ChunkBounds: TypeAlias = tuple[int, int]
 Queries: TypeAlias = Callable[[int], Awaitable[Sequence[Callable[[Connection], list[str]]]]]
 
 # Of values that are read whole; the lengths of the others are still told.
@@ -55,7 +57,8 @@ class Planned:
         size_bytes: Bytes of its JSON value.
         items: Elements to copy; None when the value was not read.
         id_bytes: Their UTF-8 bytes.
-        chunks: Transactions that copy them; a step that ends at a cap of its own makes more of them.
+        chunks: Transactions that copy them; a step that ends at a cap of its own makes more of them. None where it
+            depends on the holds to come, to which the size of a chunk is fitted.
         removed_items: Rows to remove first.
         code: The code that it will be blocked with, as its value stands; None when it may be migrated, and when
             the value was not read.
@@ -84,7 +87,7 @@ class Plan:
         left: Progressions in ``json`` and ``dual``.
         left_bytes: JSON still to be moved.
         items: Elements of all that is left; None unless ``next`` holds all of it and was read whole.
-        chunks: Copying transactions for all that is left; None likewise.
+        chunks: Copying transactions for all that is left; None likewise, and where one in ``next`` is unknown.
         work_seconds: How long steps would work on all that is left, from those measured last on this store.
         growth_bytes: What the store will grow by, from the same steps.
         chunk_lock_seconds: The longest hold of the write lock by a chunk among them.
@@ -175,7 +178,7 @@ def _look(conn: Connection, /, progression_id: str, most_bytes: int) -> _Seen | 
     return _Seen(state, size, count_items(conn, progression_id) if has_leftovers else 0, value)
 
 
-async def _planned(store: MigrationStore, progression_id: str, seen: _Seen) -> Planned:
+async def _planned(store: MigrationStore, progression_id: str, seen: _Seen, sizes: ChunkBounds) -> Planned:
     state = seen.state
     found = Planned(progression_id, Move.ADMIT, seen.size_bytes, 0, 0, 0)
     if state is not None and state.phase is Phase.DUAL:
@@ -183,20 +186,27 @@ async def _planned(store: MigrationStore, progression_id: str, seen: _Seen) -> P
         if state.backfill_next == state.source_count:
             return replace(found, move=Move.CUT_OVER)
         found = replace(found, move=Move.COPY)
-        return await _with_elements(store, found, seen, state.backfill_next, state.source_count, state.next_ordinal)
+        span = (state.backfill_next, state.source_count)
+        return await _with_elements(store, found, seen, sizes, span, state.next_ordinal)
     if state is not None and (state.is_tombstone or state.shadow_rows):
         found = replace(found, move=Move.REMOVE, removed_items=seen.rows)
         if state.is_tombstone or state.held_reason is not None:
             return found
     elif seen.rows:
         return replace(found, code=BlockedCode.ORPHAN_ITEMS.value)
-    return await _with_elements(store, found, seen, 0, None, None)
+    return await _with_elements(store, found, seen, sizes, (0, None), None)
 
 
 async def _with_elements(
-    store: MigrationStore, found: Planned, seen: _Seen, start: int, stop: int | None, length: int | None
+    store: MigrationStore,
+    found: Planned,
+    seen: _Seen,
+    sizes: ChunkBounds,
+    span: tuple[int, int | None],
+    length: int | None,
 ) -> Planned:
-    """Add what the value says: elements from ``start`` and before ``stop``, if it is as long as it should be."""
+    """Add what the value says of the elements of a span, if it is as long as it should be."""
+    start, stop = span
     if seen.value is None:
         # Admission has counted the prefix.
         return replace(found, items=None if stop is None else stop - start, id_bytes=None, chunks=None)
@@ -207,16 +217,21 @@ async def _with_elements(
     if code is not None:
         return replace(found, code=code.value)
     end = verdict.count if stop is None else stop
-    chunks, size = await in_thread(_chunks, (verdict.ids, start, end), seen.size_bytes)
+    least, most = sizes
+    most_chunks, size = await in_thread(_chunks, (verdict.ids, start, end, least), seen.size_bytes)
+    chunks: int | None = most_chunks
+    if end - start > least and most > least:
+        fewest, _ = await in_thread(_chunks, (verdict.ids, start, end, most), seen.size_bytes)
+        chunks = fewest if fewest == most_chunks else None
     return replace(found, items=end - start, id_bytes=size, chunks=chunks)
 
 
-def _chunks(work: tuple[Sequence[str], int, int]) -> tuple[int, int]:
-    """Transactions that copy these ids, and the bytes of the ids."""
-    ids, start, stop = work
+def _chunks(work: tuple[Sequence[str], int, int, int]) -> tuple[int, int]:
+    """Transactions that copy these ids, each at most so many, and the bytes of the ids."""
+    ids, start, stop, most = work
     chunks = size = 0
     while start < stop:
-        taken, taken_bytes = cut_chunk(ids, start, stop, max_items=CHUNK_ITEMS, max_bytes=CHUNK_BYTES)
+        taken, taken_bytes = cut_chunk(ids, start, stop, max_items=most, max_bytes=CHUNK_BYTES)
         start += len(taken)
         size += taken_bytes
         chunks += 1
@@ -242,13 +257,23 @@ def _facts(conn: Connection, /, now: float) -> _Facts:
     return _Facts(phases, amounts, load_speed(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now))
 
 
-async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held: HeldReason | None) -> Plan:
+async def make_plan(
+    store: MigrationStore,
+    queries: Queries,
+    *,
+    limit: int,
+    held: HeldReason | None,
+    sizes: ChunkBounds,
+    load: Sequence[str],
+) -> Plan:
     """Look at what is left.
 
     Args:
         queries: Given how many, what gives the next progressions in order; the last those of known size.
         limit: Progressions to name.
         held: Why no cutover may happen now.
+        sizes: The fewest and the most elements that a chunk may have.
+        load: What it waits for because the store is under load.
 
     Cost: the lengths of the values without a size in pages of 500, and the values of the named ones up to 64 MiB; one
     value in memory at a time.
@@ -264,7 +289,7 @@ async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held
         if seen is None:
             continue
         may_read -= seen.size_bytes if seen.value is not None else 0
-        entry = await _planned(store, progression_id, seen)
+        entry = await _planned(store, progression_id, seen, sizes)
         moves = 0 if entry.code or (entry.move is Move.REMOVE and not entry.items) else entry.size_bytes
         entries.append(replace(entry, work_seconds=speed.work_seconds(weight_of(moves, 1))))
     left_bytes = _left_bytes(facts, missing)
@@ -286,7 +311,7 @@ async def make_plan(store: MigrationStore, queries: Queries, *, limit: int, held
         log_bytes=log_bytes(store.url),
         store_bytes=facts.store_bytes,
         free_disk_bytes=free_disk_bytes(store.url),
-        waits=(*facts.waits, *([] if held is None else [HELD_RUNBOOK[held]])),
+        waits=(*facts.waits, *load, *([] if held is None else [HELD_RUNBOOK[held]])),
         seconds=time.monotonic() - began,
         measured_at=time.time(),
     )

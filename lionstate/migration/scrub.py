@@ -142,11 +142,9 @@ class Scrubber:
             may_begin: Begin a pass when none is under way.
             restart: Begin a pass whatever is under way.
         """
-        doing = _Slice(max_items, time.monotonic() + max_seconds)
-        found, is_paused = await self._store.read(bound(_stand, time.time()))
+        doing, found, is_paused = await self._start(max_items, max_seconds)
         if is_paused:
             return doing.result(found, paused=True)
-        await self._look_at_asked(doing)
         await self._look_at_lengths()
         if restart or (found.began_at is None and may_begin):
             total = await self._store.read(count_all)
@@ -160,6 +158,19 @@ class Scrubber:
             await self._save(found)
             ended = found.began_at is None
         return doing.result(found, ended=ended)
+
+    async def _start(self, max_items: int, max_seconds: float) -> tuple[_Slice, Pass, bool]:
+        """Begin a slice with what was asked for, unless migration is paused."""
+        doing = _Slice(max_items, time.monotonic() + max_seconds)
+        found, is_paused = await self._store.read(bound(_stand, time.time()))
+        if not is_paused:
+            await self._look_at_asked(doing)
+        return doing, found, is_paused
+
+    async def asked(self, *, max_items: int, max_seconds: float) -> ScrubSlice:
+        """Do the first part of a slice only: what was asked for."""
+        doing, found, is_paused = await self._start(max_items, max_seconds)
+        return doing.result(found, paused=is_paused)
 
     async def one(self, progression_id: str) -> ScrubSlice:
         """Compare one progression to its end, whatever that takes; nothing is checked when it is not comparable."""

@@ -23,6 +23,7 @@ from lionstate.errors import (
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
 from lionstate.migration.control import Controls
+from lionstate.migration.explain import load_waits
 from lionstate.migration.fence import FenceVerbs
 from lionstate.migration.footprint import log_bytes
 from lionstate.migration.gate import MOVE, Permit
@@ -348,4 +349,12 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             scan=self._scan_sizes,
             looks_only=True,
         )
-        return await make_plan(self._store, run.queries, limit=checked_limit(limit, 0), held=await run.waits())
+        knobs = controls.knobs
+        return await make_plan(
+            self._store,
+            run.queries,
+            limit=checked_limit(limit, 0),
+            held=await run.waits(),
+            sizes=await self._governor.bounds(knobs),
+            load=load_waits(await self._governor.report(knobs)),
+        )

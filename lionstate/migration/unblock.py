@@ -25,7 +25,7 @@ from lionstate.migration.verification import Facts, in_thread, judge, read_facts
 from lionstate.progression.collection import encode
 from lionstate.progression.control import ensure_fence
 from lionstate.progression.digest import digest_of
-from lionstate.progression.items import page
+from lionstate.progression.items import MIN_ORDINAL, delete_items_below, page
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.progression.storage_state import StorageState, lock_many, update_state, write_collection
 
@@ -104,7 +104,7 @@ def retry(
         "held_detail": None,
         "verify_misses": 0,
         "cutover_at": None,
-        "shadow_rows": int(bool(page(conn, progression_id, limit=1))),
+        "shadow_rows": int(bool(page(conn, progression_id, after=MIN_ORDINAL, limit=1))),
         "updated_at": now,
     }
     update_state(conn, progression_id, changes)
@@ -206,6 +206,8 @@ def _write(
     if state.authority is not Authority.ITEMS and state.next_ordinal != repair.state.next_ordinal:
         return False
     following = state.next_ordinal if state.authority is Authority.ITEMS else repair.frozen_count
+    # No reader looks below 0; what lies there would block it again, and keeps its id from being adopted.
+    strays = delete_items_below(conn, pid, 0)
     adopted: list[str] = []
     if adopt and repair.foreign:
         there = dialect.existing_items(conn, [(pid, found) for found in repair.foreign])
@@ -241,6 +243,7 @@ def _write(
         "authority": state.authority.value,
         "adopted": len(adopted),
         "discarded": 0 if adopt else len(repair.foreign),
+        "strays": strays,
         "frozen_count": repair.frozen_count,
         "digest": repair.digest,
         "reason": reason,

@@ -18,12 +18,11 @@ from lionstate.migration.admission import Judged
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.verification import decoders_agree, in_thread, judged_of, read_value
 from lionstate.progression.digest import Digest
-from lionstate.progression.items import MAX_ORDINAL, Item, page
+from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL, Item, page
 from lionstate.progression.storage_state import StorageState, get_state
 
 __all__ = ["Extent", "FrozenSide", "ItemsWalk", "Rows", "RowsVerdict", "advance", "frozen_side", "judge_rows", "look"]
 
-_LOWEST: Final = -(2**63)
 # Rows of one snapshot; see ``items.PAGE_ROWS``.
 _ROWS: Final = 1_000
 
@@ -72,7 +71,7 @@ def read_rows(conn: Connection, /, progression_id: str, after: int) -> Rows:
     rows = page(conn, progression_id, after=after, before=state.next_ordinal, limit=_ROWS)
     if len(rows) == _ROWS:
         return Rows(state, rows, None)
-    before = bool(page(conn, progression_id, after=_LOWEST, before=0, limit=1))
+    before = bool(page(conn, progression_id, after=MIN_ORDINAL, before=0, limit=1))
     beyond = page(conn, progression_id, after=state.next_ordinal - 1, before=MAX_ORDINAL, limit=_ROWS)
     first, last = (beyond[0][0], beyond[-1][0]) if beyond else (None, None)
     return Rows(state, rows, Extent(state.next_ordinal, before, len(beyond), first, last))

@@ -14,12 +14,14 @@ from lionstate.schema.own import progression_items
 __all__ = [
     "COUNT",
     "MAX_ORDINAL",
+    "MIN_ORDINAL",
     "PAGE",
     "PAGE_BACK",
     "PAGE_ROWS",
     "Item",
     "count_items",
     "delete_items",
+    "delete_items_below",
     "delete_items_chunk",
     "ends",
     "insert_all",
@@ -30,6 +32,7 @@ __all__ = [
 Item: TypeAlias = tuple[int, str]
 
 MAX_ORDINAL: Final = 2**63 - 1
+MIN_ORDINAL: Final = -(2**63)
 # Of a full read. With 5,000 the rows of a page live long enough for the collector's oldest generation: the event loop
 # was seen to stand still for 140 ms at 100,000 ids, against 9 ms with 1,000, in no less time.
 PAGE_ROWS: Final = 1_000
@@ -120,10 +123,15 @@ def delete_items(conn: Connection, /, progression_id: str) -> None:
     _DELETE.run(conn, {"pid": progression_id})
 
 
+def delete_items_below(conn: Connection, /, progression_id: str, ordinal: int) -> int:
+    """Delete the item rows below an ordinal; return how many. Cost: one primary-key range, linear in them."""
+    return _DELETE_UP_TO.run(conn, {"pid": progression_id, "last": ordinal - 1})
+
+
 def delete_items_chunk(conn: Connection, /, progression_id: str, *, limit: int) -> int:
     """Delete at most ``limit`` item rows, lowest ordinals first; return how many. Cost: linear in ``limit``."""
     dialect_of(conn).prefer_indexes(conn)
-    rows = page(conn, progression_id, limit=limit)
+    rows = page(conn, progression_id, after=MIN_ORDINAL, limit=limit)
     if not rows:
         return 0
     return _DELETE_UP_TO.run(conn, {"pid": progression_id, "last": rows[-1][0]})

@@ -164,6 +164,20 @@ async def test_commits_of_others_are_checkpointed_by_the_timer(store: Store, rec
         assert [("PASSIVE", "complete")] == recorder.checkpoints
 
 
+async def test_frames_that_a_resting_writer_left_behind(store: Store, recorder: _Recorder) -> None:
+    """Fault 35: nobody commits any more, and below the 1,000th frame; a throttle that waits for them is let go."""
+    writer = store.sqlite_writer
+    assert writer is not None
+    await writer.checkpoint("PASSIVE")
+    await _fill(store, 130)
+    await writer.tick()
+    recorder.checkpoints.clear()
+    await writer.tick()
+    await writer.tick()
+    assert [("PASSIVE", "complete")] == recorder.checkpoints
+    assert 0 == writer.wal.last.pending
+
+
 async def test_the_signal_counts_frames(store: Store, recorder: _Recorder) -> None:
     """Un-checkpointed frames, not file size; the bytes written are reported once."""
     writer = store.sqlite_writer

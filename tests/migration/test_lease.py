@@ -177,10 +177,13 @@ async def test_a_compat_read_with_an_end(backend: Backend, state: Any) -> None:
             assert "PrefixGapError" == type(error).__name__
             return False
 
+    async def told() -> bool:
+        return (await service.explain("p")).compat_read
+
     await service.set_compat_read("p", True, expires_at=time.time() + 3_600)
-    assert not await served()
+    assert (False, True) == (await served(), await told())
     await service.set_compat_read("p", True, expires_at=time.time() - 1)
-    assert await served()
+    assert (True, False) == (await served(), await told())
     await service.set_compat_read("p", True)
     assert not await served()
     await service.set_compat_read("p", False)

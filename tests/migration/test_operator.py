@@ -240,6 +240,30 @@ async def test_a_changed_prefix_is_written_anew_from_the_items(backend: Backend,
     await assert_cut_over(backend, [*IDS, "tail"])
 
 
+async def test_a_row_below_the_first_place_goes(backend: Backend, state: Any) -> None:
+    """It would block the progression again; the id that it held is adopted as any other."""
+    await cut_and_blocked(backend, state, collection=json.dumps([*IDS, "stray"]))
+    await backend.execute("INSERT INTO progression_items VALUES ('p', -1, 'stray')")
+    service = service_of(backend)
+    assert "items" == await service.unblock("p", foreign=Foreign.ADOPT)
+    assert [*IDS, "tail", "stray"] == await state.get_progression("p")
+    assert {} == (await service.scrub(progression_id="p")).findings
+
+
+async def test_explain_tells_of_a_throttle(backend: Backend) -> None:
+    """fault 7: the signal, its value, its limit and its age; also in the plan."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await service.set_knob("parity_limit_per_minute", 3)
+    assert () == (await service.explain("p")).waits[1:]
+    for _ in range(3):
+        service._governor.errors.note(service._governor.clock())
+    service._governor._look_at = 0.0
+    wanted = "throttled: parity is 3, its limit is 3, since 0 s"
+    for waits in ((await service.explain("p")).waits, (await service.plan()).waits):
+        assert wanted in waits[-1], waits
+
+
 async def test_items_that_are_not_those_of_the_cutover_stay_blocked(backend: Backend, state: Any) -> None:
     await cut_and_blocked(backend, state)
     await backend.execute("UPDATE progression_items SET message_id = 'other' WHERE ordinal = 7")

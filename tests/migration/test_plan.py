@@ -129,6 +129,21 @@ async def test_every_number_is_that_of_the_next_step_or_unknown(
     assert done.next == () or {Move.CUT_OVER} == {one.move for one in done.next}
 
 
+async def test_chunks_are_counted_where_their_size_is_certain(backend: Backend) -> None:
+    """fault 21: a store that holds the lock for longer than wanted makes more chunks than the first size says."""
+    await backend.put_progression("p", json.dumps(IDS))
+    await backend.put_progression("small", json.dumps(IDS[:50]))
+    service = service_of(backend)
+    await service.set_knob("hold_target_seconds", 0.0001)
+    assert {"p": None, "small": 1} == {one.progression_id: one.chunks for one in (await service.plan()).next}
+    assert 3 < (await service.step(progression_id="p", **WHOLE)).chunks
+    await backend.put_progression("q", json.dumps(IDS))
+    await service.set_knob("min_items", 500)
+    plan = await service.plan()
+    assert {"small": 1, "q": 3} == {one.progression_id: one.chunks for one in plan.next}
+    assert plan.chunks == (await service.step(**WHOLE)).chunks
+
+
 async def test_what_no_step_has_measured_is_unknown(backend: Backend) -> None:
     """fault 21: times, growth, holds and the log come from steps on this store, or are None."""
     for number in range(3):
@@ -138,7 +153,8 @@ async def test_what_no_step_has_measured_is_unknown(backend: Backend) -> None:
     measured = ("work_seconds", "growth_bytes", "chunk_lock_seconds", "cutover_lock_seconds", "log_peak_bytes")
     assert [None] * 5 == [getattr(fresh, name) for name in measured]
     assert [None] * 3 == [one.work_seconds for one in fresh.next]
-    assert (3, 3_900, 9, 3 * len(json.dumps(IDS))) == (fresh.left, fresh.items, fresh.chunks, fresh.left_bytes)
+    # Of 1,300 elements there are 3 chunks, or up to 26: how many is up to the holds.
+    assert (3, 3_900, None, 3 * len(json.dumps(IDS))) == (fresh.left, fresh.items, fresh.chunks, fresh.left_bytes)
     assert (backend.is_postgresql, backend.is_postgresql) == (fresh.free_disk_bytes is None, fresh.log_bytes is None)
     await service.step(progression_id="p0", **WHOLE)
     seen = await service.plan(limit=1)

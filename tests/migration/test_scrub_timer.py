@@ -55,6 +55,10 @@ async def test_the_timer_scrubs_whether_it_migrates_or_not(
     assert IDS == await state.get_progression("p")
 
 
+async def last_pass(found: ProgressionMigrationService) -> float | None:
+    return (await found.status()).proof.last_pass_at
+
+
 async def test_it_does_not_when_it_is_off_or_paused(backend: Backend) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
@@ -71,9 +75,6 @@ async def test_it_does_not_when_it_is_off_or_paused(backend: Backend) -> None:
 
         await timer.run(finish, healthy)
 
-    async def last_pass(found: ProgressionMigrationService) -> float | None:
-        return (await found.status()).proof.last_pass_at
-
     await ticks(MaintenanceTimer(service, settings(scrub_items_per_second=0), Metrics()))
     assert await last_pass(service) is None
     await service.pause()
@@ -82,6 +83,32 @@ async def test_it_does_not_when_it_is_off_or_paused(backend: Backend) -> None:
     await service.resume()
     await ticks(MaintenanceTimer(service, settings(scrub_items_per_second=100_000), Metrics()))
     assert await last_pass(service) is not None
+
+
+async def test_only_the_process_that_migrates_goes_on_with_the_pass(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """decision 27: the other one looks at what its own reads have doubted, and at nothing else."""
+    await backend.put_progression("p", json.dumps(IDS))
+    owner = ProgressionMigrationService(backend.direct.store, actor="test", owner="a/1")
+    await until_done(owner)
+    await owner.own()
+    other = ProgressionMigrationService(backend.direct.store, actor="test", owner="b/2")
+    monkeypatch.setattr("lionstated.maintenance.ScrubPace.allowed", lambda pace, given: 100_000)
+    for enabled in (True, False):
+        timer = MaintenanceTimer(other, settings(enabled=enabled), Metrics())
+        # The first one only learns who migrates, and when the last pass was.
+        await timer._tick()
+        await timer._tick()
+    assert await last_pass(other) is None
+    owning = MaintenanceTimer(owner, settings(enabled=True), Metrics())
+    await owning._tick()
+    await owning._tick()
+    assert await last_pass(owner) is not None
+    await backend.execute("DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = 5")
+    other.ask_scrub("p")
+    await timer._tick()
+    assert "blocked" == (await state_of(backend, "p"))["phase"]
 
 
 async def test_the_pace(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

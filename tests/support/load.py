@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -59,14 +60,26 @@ class Writer:
 
 
 class Load:
-    """Several writers at work on the same progressions."""
+    """Several writers at work on the same progressions.
 
-    def __init__(self, target: str, progressions: Sequence[str], *, writers: int = 6) -> None:
-        """Half of the writers repeat until they are acknowledged, the others never do."""
+    Attributes:
+        seconds: How long each append took until its outcome was taken down, repetitions included.
+    """
+
+    def __init__(
+        self, target: str, progressions: Sequence[str], *, writers: int = 6, rate: float | None = None
+    ) -> None:
+        """Half of the writers repeat until they are acknowledged, the others never do.
+
+        Args:
+            rate: Appends a second that all of them begin together, at most; None as fast as they are answered.
+        """
         self.target = target
+        self._every = 0.0 if rate is None else writers / rate
         self.progressions = progressions
         self.writers = [Writer(f"w{number}", retries=number % 2 == 0) for number in range(writers)]
         self.stop = asyncio.Event()
+        self.seconds: list[float] = []
         self._count = 0
         self._enough = asyncio.Condition()
 
@@ -86,9 +99,13 @@ class Load:
         async with StateClient(self.target, timeout=10) as client:
             while not self.stop.is_set():
                 progression = self.progressions[turn % len(self.progressions)]
-                before = len(writer.acknowledged)
+                before, began = len(writer.acknowledged), time.monotonic()
                 await writer.append(client, progression, f"{writer.name}-{turn:07d}", self.stop)
                 turn += 1
+                took = time.monotonic() - began
+                self.seconds.append(took)
+                if took < self._every:
+                    await asyncio.sleep(self._every - took)
                 async with self._enough:
                     self._count += len(writer.acknowledged) - before
                     self._enough.notify_all()

@@ -53,6 +53,28 @@ def test_urls_are_normalized(target: str | Path, expected: str) -> None:
     assert expected == normalize_state_db_url(target)
 
 
+@pytest.mark.parametrize(
+    ("target", "hosts"),
+    [
+        ("postgresql://h1:1,h2:2/db", ("h1:1", "h2:2")),
+        ("postgres://u:p%40@h1,10.0.0.2:7/db?sslmode=require", ("h1:5432", "10.0.0.2:7")),
+        ("postgresql+asyncpg://u@a:1,b:2,c:3", ("a:1", "b:2", "c:3")),
+    ],
+)
+def test_several_hosts(target: str, hosts: tuple[str, ...]) -> None:
+    """A primary and its standbys, as libpq writes them; a password and parameters stay."""
+    url = StoreURL.of(target).sqlalchemy
+    assert hosts == url.query["host"]
+    assert ("sslmode" in target, "p%40" in target) == ("sslmode" in url.query, url.password == "p@")
+    assert StoreURL.of(target) == StoreURL.of(StoreURL.of(target).text)
+
+
+@pytest.mark.parametrize("target", ["postgresql://h1,/db", "postgresql://,h2/db", "postgresql://h1:x,h2/db"])
+def test_several_hosts_of_which_one_is_none(target: str) -> None:
+    with pytest.raises(InvalidInputError):
+        StoreURL.of(target)
+
+
 def test_relative_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
