@@ -121,7 +121,8 @@ def of_schema(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 def _mapping(schema: Mapping[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     properties = {name: of_schema(name, one) for name, one in schema["properties"].items() if one != {"not": {}}}
-    required = set(schema.get("required", ()))
+    # In one order: that of a set is another in every process, and so were the calls.
+    required = sorted(schema.get("required", ()))
     fresh = {"id": _texts} if "x-table" in schema else {}
     needed = {name: fresh.get(name, properties[name]) for name in required}
     rest = {name: one for name, one in properties.items() if name not in required}
