@@ -17,7 +17,8 @@ _OWN_FRAMES = 1_000
 # While checkpoints would take more than this share of the time they wait, until the log has so many frames: they stop
 # every writer, and one of a long log costs little more than one of a short log, because pages repeat in it.
 _CHECKPOINT_SHARE = 0.002
-_MOST_FRAMES = 16_000
+# Well below what throttles migration.
+_MOST_FRAMES = 8_000
 # A look costs as much as two statements; so many frames by estimate make one worth it.
 _LOOK_FRAMES = 64
 # Left behind by a writer that has come to rest. Below half of the lowest limit that a throttle may have, or migration
@@ -66,7 +67,8 @@ class WalKeeper:
         self._path = path
         self._observer = observer
         self._own_frames = 0
-        self._frames_at_last_try = 0
+        # Seen since the last try; the log begins anew at any length, so its length alone does not tell.
+        self._seen_frames = 0
         # Since the log was last looked at.
         self._changes = int(driver.total_changes)
         self._commits = 0
@@ -85,7 +87,7 @@ class WalKeeper:
     def after_commit(self) -> None:
         """Count what the commit added; checkpoint after enough own frames since the last try, moved or not.
 
-        After 1,000 frames, or up to 16,000 while checkpoints take more than 0.2 % of the time.
+        After 1,000 frames, or up to 8,000 while checkpoints take more than 0.2 % of the time.
         """
         if self._path is None:
             return
@@ -96,8 +98,7 @@ class WalKeeper:
         if self._has_noop and added >= _LOOK_FRAMES:
             self._look()
             added = 0.0
-        grown = self.last.log - self._frames_at_last_try
-        self._own_frames = int(added) + (grown if grown >= 0 else self.last.log)
+        self._own_frames = int(added) + self._seen_frames
         if self._own_frames >= _OWN_FRAMES and (self._own_frames >= _MOST_FRAMES or self._is_rested()):
             self.checkpoint("PASSIVE")
 
@@ -113,6 +114,7 @@ class WalKeeper:
             grown = found.log - self.last.log if found.log >= self.last.log else found.log
             self._observer.wal_written(grown * self._frame_bytes)
             self.last = found
+            self._seen_frames += grown
             self._learn(grown)
         self._observer.wal(self.last.log, self.last.checkpointed, self.wal_bytes())
 
@@ -201,7 +203,7 @@ class WalKeeper:
         # Also when another connection was at it and nothing was learned: not again at the next commit.
         self._count_anew()
         self._unfinished = found.outcome != "complete"
-        self._frames_at_last_try = max(0, self.last.log)
+        self._seen_frames = 0
         return found
 
     def vacuum(self) -> None:

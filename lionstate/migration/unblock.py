@@ -25,7 +25,7 @@ from lionstate.migration.verification import Facts, in_thread, judge, read_facts
 from lionstate.progression.collection import encode
 from lionstate.progression.control import ensure_fence
 from lionstate.progression.digest import digest_of
-from lionstate.progression.items import MIN_ORDINAL, delete_items_below, page
+from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL, delete_items_below, page
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.progression.storage_state import StorageState, lock_many, update_state, write_collection
 
@@ -252,6 +252,26 @@ def _write(
     return True
 
 
+async def _check_loss(store: MigrationStore, facts: Facts, state: StorageState, foreign: Foreign | None) -> None:
+    """Refuse a JSON value as the authority that cannot be migrated, or that lacks ids of the items unless told so."""
+    verdict = await judge(facts.value)
+    if (code := verdict.code_for(store.dialect.capabilities.max_migratable_id_bytes)) is not None:
+        raise ParityError(
+            f"the JSON cannot be the authority ({code.value}), and its {facts.items} item rows would be removed;"
+            " nothing was changed: repair the JSON first, or use items"
+        )
+    known, lost, after = set(verdict.ids), 0, MIN_ORDINAL
+    while rows := (await store.read(bound(read_page, state.progression_id, after, MAX_ORDINAL)))[1]:
+        lost += sum(found not in known for _, found in rows)
+        after = rows[-1][0]
+    if lost and foreign is not Foreign.DISCARD:
+        raise ProgressionBlockedError(
+            f"the items hold {lost} ids that the JSON lacks, which would be removed; nothing was changed: say discard"
+            " to leave them out, or use items",
+            reason=state.blocked_reason,
+        )
+
+
 async def unblock(
     store: MigrationStore,
     progression_id: str,
@@ -269,12 +289,13 @@ async def unblock(
 
     Args:
         use: Only where neither representation is trusted.
-        foreign: What becomes of ids that only the JSON has; needed when there are any.
+        foreign: What becomes of ids that only the JSON has; needed when there are any. With ``use`` json it must be
+            discard where the items hold ids that the JSON lacks.
     Raises:
         NotFoundError: There is no such progression.
         PhaseConflictError: It is not blocked, or ``use`` was given where one representation is trusted.
         ProgressionBlockedError: ``use`` or ``foreign`` is needed.
-        ParityError: The items are not whole: they cannot be the authority.
+        ParityError: The items are not whole, or the JSON cannot be migrated: it cannot be the authority.
         BackendBusyError: The value or the rows kept changing.
 
     Cost: linear in the history outside every lock; under it one comparison and one write of the JSON value.
@@ -286,6 +307,8 @@ async def unblock(
     if blocked and state is not None and use is not None and state.authority is not Authority.NONE:
         raise PhaseConflictError(f"the {state.authority.value} representation is the authority: there is no choice")
     if blocked and state is not None and (state.authority is Authority.JSON or use is Representation.JSON):
+        if state.authority is Authority.NONE:
+            await _check_loss(store, facts, state, foreign)
         script = bound(
             retry,
             progression_id,

@@ -158,7 +158,7 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
 def test_knobs(shell: Shell) -> None:
     """Decision 26: kept in the store with who, why and until when; 2 and 4 for what is no value or no knob."""
     (before,) = shell.json("knobs get nice_ratio")["knobs"]
-    assert (0.5, 0.5, None) == (before["value"], before["default"], before["actor"])
+    assert (0.1, 0.1, None) == (before["value"], before["default"], before["actor"])
     assert "nice_ratio is 0.25" in shell("knobs set nice_ratio 0.25 --reason daytime --until 2h")
     assert re.search(r"nice_ratio +0\.25 +0\.5 +0\.01 to 1 .*daytime, until 2", shell("knobs get nice_ratio"))
     assert "0.01 to 1" in shell("knobs set nice_ratio 7", code=2)

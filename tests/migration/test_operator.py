@@ -176,6 +176,27 @@ async def test_without_a_trusted_one_the_operator_says_which(backend: Backend, s
     await assert_cut_over(backend, IDS)
 
 
+@pytest.mark.parametrize(
+    ("collection", "error"),
+    [("[", ParityError), (json.dumps(IDS[:2]), ProgressionBlockedError)],
+)
+async def test_the_json_is_not_made_the_authority_over_rows_that_it_lacks(
+    backend: Backend, collection: str, error: type[Exception]
+) -> None:
+    """Seen: `--use json` of a text that is no JSON removed 5,000 good rows and blocked again."""
+    await orphaned(backend, IDS[:3])
+    await backend.execute("UPDATE progressions SET collection = :text", text=collection)
+    service, before = service_of(backend), await rows_of_everything(backend)
+    with pytest.raises(error):
+        await service.unblock("p", use=Representation.JSON, reason="a guess")
+    assert before == await rows_of_everything(backend)
+    if error is ProgressionBlockedError:
+        told = {"use": Representation.JSON, "foreign": Foreign.DISCARD, "reason": "they are leftovers"}
+        assert "json" == await service.unblock("p", **told)
+        await until_done(service)
+        await assert_cut_over(backend, IDS[:2])
+
+
 async def test_the_items_can_be_made_the_authority(backend: Backend, state: Any) -> None:
     await orphaned(backend, IDS[:3])
     assert "items" == await service_of(backend).unblock("p", use=Representation.ITEMS, reason="they are right")
