@@ -160,7 +160,7 @@ def test_knobs(shell: Shell) -> None:
     (before,) = shell.json("knobs get nice_ratio")["knobs"]
     assert (0.1, 0.1, None) == (before["value"], before["default"], before["actor"])
     assert "nice_ratio is 0.25" in shell("knobs set nice_ratio 0.25 --reason daytime --until 2h")
-    assert re.search(r"nice_ratio +0\.25 +0\.5 +0\.01 to 1 .*daytime, until 2", shell("knobs get nice_ratio"))
+    assert re.search(r"nice_ratio +0\.25 +0\.1 +0\.01 to 1 .*daytime, until 2", shell("knobs get nice_ratio"))
     assert "0.01 to 1" in shell("knobs set nice_ratio 7", code=2)
     shell("knobs set nice_ratio much", code=2)
     assert "max_items" in shell("knobs set nope 1", code=4)
