@@ -165,7 +165,7 @@ def test_knobs(shell: Shell) -> None:
     shell("knobs set nice_ratio much", code=2)
     assert "max_items" in shell("knobs set nope 1", code=4)
     shell("knobs get nope", code=4)
-    assert 0.5 == shell.json("knobs set nice_ratio default")["knob"]["value"]
+    assert 0.1 == shell.json("knobs set nice_ratio default")["knob"]["value"]
     assert {"throttled": False, "starved": False} == {
         name: shell.json("status")["throttle"][name] for name in ("throttled", "starved")
     }
