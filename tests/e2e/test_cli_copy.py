@@ -71,7 +71,7 @@ def test_backup_beside_a_daemon_and_copy_without(daemons: Daemons, folder: Path)
     report = json.loads(copied.stdout)
     assert report["rows"] == report["copied_rows"] == sum(table["rows"] for table in report["tables"])
     again = lionstate("copy", "--from", restored, "--to", folder / "copy.db")
-    assert (0, True) == (again.returncode, "nothing was done" in again.stdout)
+    assert (0, True) == (again.returncode, "nothing was written" in again.stdout)
     assert 3 == lionstate("copy", "--from", folder / "copy.db", "--to", restored).returncode
     assert 2 == lionstate("copy", "--from", restored, "--to", restored).returncode
     with sqlite3.connect(folder / "copy.db") as connection:

@@ -124,7 +124,7 @@ def test_idle_sessions_are_swept(run: Command, where: list[str]) -> None:
         change["status"],
         change["reason_code"],
     )
-    assert "must be above 0" in run("sessions", "sweep", "--stale-hours", "0", *where, code=2)
+    assert "hours above 0" in run("sessions", "sweep", "--stale-hours", "0", *where, code=2)
     assert "aborted or failed" in run("sessions", "sweep", "--new-status", "completed", *where, code=2)
 
 
