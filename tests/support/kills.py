@@ -71,7 +71,8 @@ async def kill_under_load(
             daemon = await asyncio.to_thread(start, url, **flags)
         await load.acknowledge(50)
     status = await _finish(daemon.target) if migrating else None
-    assert daemon.stop() == 0
+    code = daemon.stop()
+    assert code == 0, (code, daemon.log.read_text()[-2500:])
     found, phases_found = await orders_in(url)
     load.check(found, before)
     acknowledged = sum(len(writer.acknowledged) for writer in load.writers)
