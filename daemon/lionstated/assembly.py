@@ -101,10 +101,11 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     async def drain(seconds: float) -> None:
         news.close()
         # Attempts under way are settled while the queue still takes that.
-        end = time.monotonic() + seconds
+        end, queue = time.monotonic() + seconds, store.queue
         await delivery.end(seconds / 2)
         await timer.end((end - time.monotonic()) / 2)
-        await store.queue.drain(max(end - time.monotonic(), 0.0))
+        # Not asked of the store: one that is closed over the budget has none any more.
+        await queue.drain(max(end - time.monotonic(), 0.0))
 
     async def close() -> None:
         await store.close(0.0)

@@ -235,7 +235,9 @@ class Daemon:
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._tell_until_stopped(parts)
-            group.start_soon(parts.drain, self.settings.shutdown.drain_seconds * _QUEUE_SHARE)
+            # The store is closed when the queue has ended too: the lease is given back through it.
+            finished["queue"] = anyio.Event()
+            group.start_soon(_drained, parts, self.settings.shutdown.drain_seconds * _QUEUE_SHARE, finished["queue"])
             await self._drain(service, done, finish, finished)
         finally:
             await self._close(parts)
@@ -339,6 +341,13 @@ class Daemon:
                     self.reload()
                 else:
                     self.stop(name)
+
+
+async def _drained(parts: Parts, seconds: float, finished: anyio.Event) -> None:
+    try:
+        await parts.drain(seconds)
+    finally:
+        finished.set()
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
