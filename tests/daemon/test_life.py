@@ -76,6 +76,24 @@ async def test_drain_answers_what_is_under_way_then_closes(
     assert (store.closed, store.rows) == (1, {"p": ["m"]})
 
 
+async def test_the_store_closes_when_the_queue_has_ended(
+    serving: Serving, http: aiohttp.ClientSession, store: FakeStore
+) -> None:
+    """Seen: a lease that was still being given back met a closed store, and an orderly end was exit code 1."""
+    closed: list[int] = []
+
+    async def drain(_seconds: float) -> None:
+        # Longer than servers without a request and services that are done take.
+        with anyio.move_on_after(0.3):
+            while not store.closed:
+                await asyncio.sleep(0.001)
+        closed.append(store.closed)
+
+    async with serving({"drain": drain}):
+        assert (await http.post(APPEND, json=BODY)).status == 200
+    assert ([0], 1) == (closed, store.closed)
+
+
 async def test_a_second_stop_forces(
     serving: Serving, http: aiohttp.ClientSession, store: FakeStore, folder: Path
 ) -> None:
