@@ -177,6 +177,8 @@ def _run(url: str, backend: str, folder: Path, seconds: float, stack: ExitStack)
         maintenance__enabled="true",
         maintenance__accept_foreign_writers="true",
         maintenance__interval_seconds="0.25",
+        # Half of the lock instead of a tenth: who watches a demo has no agents waiting.
+        maintenance__nice_ratio="0.5",
     )
     stack.callback(daemon.kill)
     daemon.wait_until_ready()
