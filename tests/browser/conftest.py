@@ -6,11 +6,13 @@ import pytest
 
 from tests.daemon.conftest import anyio_backend, folder
 from tests.support.browser import CHROMIUM
+from tests.support.missing import missing
 
 __all__ = ["anyio_backend", "folder"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("browser") is not None and CHROMIUM is None:
-            item.add_marker(pytest.mark.skip(reason="there is no Chromium: apt-get install chromium"))
+@pytest.fixture(autouse=True)
+def _chromium() -> None:
+    """Where the system has none there is nothing to look with."""
+    if CHROMIUM is None:
+        missing("there is no Chromium (apt-get install chromium)")

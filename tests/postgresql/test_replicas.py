@@ -15,6 +15,7 @@ from lionstate import StateDB
 from lionstate.errors import InvalidInputError, StateError
 from tests.support.backends import database_of, empty_database, serve_daemon
 from tests.support.eventually import eventually
+from tests.support.missing import missing
 from tests.support.postgres import PostgresServer, PostgresUnavailableError
 
 LONG = 3600.0
@@ -27,7 +28,7 @@ def primary(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     try:
         server = PostgresServer.start(request.param, options=["max_wal_senders=4"])
     except PostgresUnavailableError as error:
-        pytest.skip(str(error))
+        missing(str(error))
     yield server
     server.stop()
 
