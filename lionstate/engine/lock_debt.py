@@ -18,8 +18,7 @@ class LockDebt:
     """Counts holds against free time, second by second.
 
     A waiting process looks at the lock again and again, so one that finds it free half of the time gets it after a
-    few looks; only a writer that keeps it for longer than that owes anything. Used on the writer's thread; `seconds`
-    may be read from any.
+    few looks; only a writer that keeps it for longer than that owes anything. Used on the writer's thread.
 
     Contract: design §2.2.
     """
@@ -29,16 +28,6 @@ class LockDebt:
         self._held_since = 0.0
         self._free_since = 0.0
         self._seconds = 0.0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a hold is running."""
-        return self._held_since > 0.0
-
-    @property
-    def seconds(self) -> float:
-        """What is owed now: the time that the lock was held and not left free since, while it is free."""
-        return 0.0 if self.is_held else max(0.0, self._seconds - (time.monotonic() - self._free_since))
 
     def take(self) -> None:
         """The lock is held from now on."""

@@ -210,10 +210,6 @@ class SqliteWriter:
         if wait and not self._stopping.wait(wait):
             self._observer.pause(wait)
 
-    def lock_debt_seconds(self) -> float:
-        """How much longer this writer held the lock than it left it free; 0 where nobody else wants it."""
-        return 0.0 if self._path is None or self._settings.exclusive else self._debt.seconds
-
     def _resolve(self, failed: CommitFailed) -> list[Outcome]:
         error = translate(self.dialect, failed.__cause__ or failed)
         self._release()

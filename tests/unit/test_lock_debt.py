@@ -57,16 +57,16 @@ def test_a_long_rest_pays_everything(clock: _Clock) -> None:
     debt.take()
     clock.now += 30.0
     assert pytest.approx(30.0) == debt.release()
-    assert pytest.approx(30.0) == debt.seconds
+    assert pytest.approx(30.0) == debt._seconds
     clock.now += LONGEST_POLL_SECONDS + 1e-6
     debt.take()
-    assert (0.0, True) == (debt.seconds, debt.is_held)
+    assert (0.0, True) == (debt._seconds, debt._held_since > 0)
     debt.release()
-    assert (0.0, 0.0) == (debt.seconds, debt.pause())
+    assert (0.0, 0.0) == (debt._seconds, debt.pause())
 
 
 def test_a_release_without_a_hold_counts_nothing(clock: _Clock) -> None:
     """A transaction that never began ends as well."""
     debt = LockDebt()
     assert debt.release() is None
-    assert (0.0, False) == (debt.seconds, debt.is_held)
+    assert (0.0, False) == (debt._seconds, debt._held_since > 0)
