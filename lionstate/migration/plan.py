@@ -22,7 +22,7 @@ from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.progress import Amounts, read_progress
 from lionstate.migration.runbook import HELD_RUNBOOK
 from lionstate.migration.speed import Speed, load_speed, weight_of
-from lionstate.migration.status import read_status
+from lionstate.migration.status import count_phases
 from lionstate.migration.verification import in_thread, judge
 from lionstate.progression.items import count_items
 from lionstate.progression.phases import Phase
@@ -252,7 +252,7 @@ class _Facts:
 
 
 def _facts(conn: Connection, /, now: float) -> _Facts:
-    phases = read_status(conn, limit=0, seen={}, process="", now=now).phases
+    phases = count_phases(conn).phases
     _, amounts = read_progress(conn, phases, paused=False, now=now)
     return _Facts(phases, amounts, load_speed(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from sqlalchemy import Connection, func, or_, select
 
@@ -23,7 +24,7 @@ from lionstate.progression.sightings import sighted_at
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
 
-__all__ = ["read_blocked", "read_status"]
+__all__ = ["Counts", "count_phases", "read_blocked", "read_status"]
 
 _s = progression_storage_state.c
 _NAMED = 100
@@ -36,18 +37,18 @@ def completion(phases: Mapping[str, int]) -> float:
     return done / (done + left) if left else 1.0
 
 
-def read_status(
-    conn: Connection, /, *, limit: int, seen: Mapping[str, int], process: str, now: float
-) -> MigrationStatus:
-    """Read the status.
+class Counts(NamedTuple):
+    """Progressions by phase (every phase is a key), blocked ones by code, waiting ones by what holds them."""
 
-    Args:
-        limit: Hottest progressions to name.
-        seen: Appends observed in memory and not yet written.
-        process: The name of the asking one, as in a lease.
+    phases: Counter[str]
+    blocked: Counter[str]
+    held: Counter[str]
 
-    Cost: one pass over the state rows, the sizes, the activity and an index of the progressions.
-    Contract: ADR-0117 D5 (status).
+
+def count_phases(conn: Connection, /) -> Counts:
+    """Count progressions; those without a state row are in ``json``, those being deleted in no phase.
+
+    Cost: one pass over the state rows and an index of the progressions.
     """
     phases: Counter[str] = Counter({phase.value: 0 for phase in Phase})
     blocked: Counter[str] = Counter()
@@ -67,6 +68,23 @@ def read_status(
             held[holding] += count
     total = conn.execute(select(func.count()).select_from(progressions)).scalar_one()
     phases["json"] += total - sum(phases.values())
+    return Counts(phases, blocked, held)
+
+
+def read_status(
+    conn: Connection, /, *, limit: int, seen: Mapping[str, int], process: str, now: float
+) -> MigrationStatus:
+    """Read the status.
+
+    Args:
+        limit: Hottest progressions to name.
+        seen: Appends observed in memory and not yet written.
+        process: The name of the asking one, as in a lease.
+
+    Cost: one pass over the state rows, the sizes, the activity and an index of the progressions.
+    Contract: ADR-0117 D5 (status).
+    """
+    phases, blocked, held = count_phases(conn)
     dual = select(func.sum(_s.source_count - _s.backfill_next), func.min(_s.updated_at)).where(
         _s.phase == Phase.DUAL.value
     )

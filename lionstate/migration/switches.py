@@ -56,15 +56,7 @@ class SwitchVerbs:
 
     async def set_maintenance_enabled(self, enabled: bool, *, reason: str | None = None) -> None:
         """Say whether a daemon's timer steps this store, whatever its settings say; persisted (design §8)."""
-        script = bound(
-            control.set_value,
-            control.MAINTENANCE_ENABLED_KEY,
-            {"enabled": enabled},
-            actor=self._actor,
-            reason=reason,
-            now=time.time(),
-        )
-        await self._store.maintain("progression_migrate.knob", script)
+        await self._set(control.MAINTENANCE_ENABLED_KEY, {"enabled": enabled}, reason)
 
     async def maintenance_enabled(self) -> bool | None:
         """What `set_maintenance_enabled` has persisted; None leaves it to the daemon's settings."""
