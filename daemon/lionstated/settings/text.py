@@ -96,7 +96,7 @@ def config_text() -> str:
 
 
 def put_table(name: str, table: str) -> None:
-    """Write a generated table between the marks of its name in the README of the checkout that is the current folder."""
+    """Write a generated table between the marks of its name in the README of the checkout in the current folder."""
     readme = Path("README.md")
     start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, rest = readme.read_text(encoding="utf-8").split(start)
