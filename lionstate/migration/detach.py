@@ -78,9 +78,10 @@ def _refuse_owner(conn: Connection, names: set[str]) -> None:
         return
     found = read_ownership(conn, process_name())
     if found.owner is not None and not found.is_self:
+        seconds = math.ceil(found.left_seconds)
         raise OwnershipConflictError(
-            f"{found.owner} migrates this store: stop it first, or if it has died wait {math.ceil(found.left_seconds)} s"
-            " until its lease ends; nothing was changed"
+            f"{found.owner} migrates this store: stop it first, or if it has died wait {seconds} s until its lease"
+            " ends; nothing was changed"
         )
 
 

@@ -7,7 +7,7 @@ from .changes import Difference, differences, is_live, settings_table
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
 from .model import Delivery, Settings, is_loopback, split_address
-from .text import config_text, effective_json, effective_text, mask_url
+from .text import config_text, effective_json, effective_text, mask_url, put_table
 from .tokens import SCOPES, Rights, Token, read_private
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "is_switch",
     "load_settings",
     "mask_url",
+    "put_table",
     "read_private",
     "settings_table",
     "split_address",
