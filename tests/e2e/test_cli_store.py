@@ -207,8 +207,23 @@ def test_they_are_refused_while_a_daemon_owns_the_store(run: Command, folder: Pa
 @pytest.mark.parametrize(
     ("value", "expected"), [(None, "-"), ({"a": 1}, '{"a":1}'), ("a\nb", "a b"), ("x" * 81, "x" * 79 + "…")]
 )
-def test_a_cell(value: Any, expected: str) -> None:
+def test_a_cell(value: Any, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert expected == tables.cell("content", value)
+
+
+def test_a_pipe_gets_every_row_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the terminal's width was; one line a row."""
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "x" * 300
+    tables.print_rows([[long, long]], ("a", "b"))
+    tables.print_facts({"name": long})
+    tables.note(long)
+    heading, row, fact, note = capsys.readouterr().out.splitlines()
+    assert ["a", "b"] == heading.split()
+    assert [long, long] == row.split()
+    assert ["name", long] == fact.split()
+    assert long == note
 
 
 @pytest.mark.parametrize(
