@@ -37,6 +37,7 @@ class ScheduleFacade(Runner):
             audit_context: Where it comes from; None: nothing was observed.
             reason: Why; None records ``schedule_definition.created.observed``.
         Raises:
+            MissingKeyError: A required column is missing; nothing was written.
             InvalidInputError: A value is not acceptable, or the id was a schedule's before, deleted or not; nothing
                 was written.
             UniqueConflictError: The name is taken.
