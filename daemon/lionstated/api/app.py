@@ -37,12 +37,12 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether requests are served, writes too."""
-        return self.state == "ready" and self.failures.write_failure is None
+        return self.state == "ready" and self.failures.reason is None
 
     @property
     def reason(self) -> str | None:
         """Why it is not ready, where more is known than its state."""
-        return self.waits_for if self.state == "starting" else self.failures.write_failure
+        return self.waits_for if self.state == "starting" else self.failures.reason
 
 
 class _AnyText(PathConvertor):

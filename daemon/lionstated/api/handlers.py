@@ -180,8 +180,7 @@ class OperationHandlers:
         try:
             stale = {} if lag is None else {"max_lag_seconds": lag}
             value = await self._store.run(operation, params, deadline=deadline, key=key, **stale)
-            if operation.writes:
-                self._failures.written()
+            self._failures.answered(wrote=operation.writes)
         except StateError as exc:
             self._failures.note(exc, wrote=operation.writes)
             raise
@@ -236,8 +235,8 @@ class OperationHandlers:
             error: StateError | None = getattr(outcome, "error", None)
             if error is not None:
                 self._failures.note(error, wrote=call.operation.writes)
-            elif call.operation.writes:
-                self._failures.written()
+            else:
+                self._failures.answered(wrote=call.operation.writes)
             replies.append(_done(call, outcome.value) if error is None else _failed(error))
         return replies
 
