@@ -132,7 +132,7 @@ class OperationHandlers:
         self._limit_operations = limit_operations
         self._deadline_ms = deadline_ms
         self._failures = failures
-        self.table = {name: (op, wire.Codec.of(op.script)) for name, op in operations.items()}
+        self.table = {name: (op, wire.codec_of(op.script)) for name, op in operations.items()}
 
     def _find(self, name: str) -> tuple[OperationLike, wire.Codec]:
         found = self.table.get(name)

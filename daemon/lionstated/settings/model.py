@@ -295,7 +295,7 @@ class Settings(BaseSettings):
         return path + ".sock"
 
     def tokens(self) -> tuple[Token, ...]:
-        """Who may call over TCP; () if no file is set.
+        """Who may call over TCP; () if no file is set or it holds none.
 
         Raises:
             InvalidInputError: See `read_tokens`.
