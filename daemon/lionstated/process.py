@@ -46,6 +46,10 @@ async def _nothing() -> None:
     return None
 
 
+async def _no_doubt() -> bool:
+    return False
+
+
 async def _no_queue(seconds: float) -> None:
     return None
 
@@ -72,6 +76,8 @@ class Parts:
     sources: Sources = field(default_factory=Sources)
     # Writes something and takes it away again; while writes fail it is tried until it succeeds.
     probe: Callable[[], Awaitable[Any]] = _nothing
+    # Reads something, whoever calls or not; True when writes are in doubt, which are then tried by `probe`.
+    look: Callable[[], Awaitable[bool]] = _no_doubt
     # Takes the settings that may change while the store is open.
     reload: Callable[[Settings], None] = lambda settings: None
 
@@ -240,6 +246,7 @@ class Daemon:
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)
             group.start_soon(self.health.failures.keep_probing, parts.probe)
+            group.start_soon(self.health.failures.keep_looking, parts.look, parts.probe)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._tell_until_stopped(parts)

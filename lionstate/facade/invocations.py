@@ -155,6 +155,8 @@ class InvocationFacade(Runner):
             limit: Sessions of each invocation, 1 to 1,000; ``list_sessions_for_invocation`` reads further ones.
         Returns:
             An entry for every requested id, sessions oldest first.
+        Raises:
+            InvalidInputError: They are more than 10,000 in all.
 
         Cost: one query over the index on the invocation.
         Contract: ADR-0055 D1; reference §2.2.

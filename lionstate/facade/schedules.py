@@ -95,7 +95,7 @@ class ScheduleFacade(Runner):
             limit: Rows, 1 to 1,000; None reads all of them, up to 10,000.
             offset: Rows before the page.
         Raises:
-            InvalidInputError: The page is out of bounds, or without a limit there are more than 10,000.
+            InvalidInputError: The page is out of bounds, or without a limit there are more than 10,000: read pages.
 
         Contract: ADR-0055 D1; reference §2.3.
         """

@@ -24,7 +24,10 @@ from lionstated.process import Daemon, Parts
 from lionstated.settings import Settings
 from tests.daemon.conftest import Serving
 from tests.daemon.fakes import OPERATIONS, FakeStore, settings_for
+from tests.support.backends import database_of
 from tests.support.eventually import eventually
+from tests.support.postgres import PostgresServer
+from tests.support.proxy import cutting_proxy
 
 pytestmark = pytest.mark.anyio
 APPEND = "/v1/ops/append_to_progression"
@@ -175,3 +178,80 @@ async def test_ready_again_when_a_write_succeeds(
         assert 503 == (await probe(ops))[0]
         room.set()
         await eventually(lambda: daemon.health.ready)
+
+
+async def test_not_ready_while_the_store_is_away_and_nobody_calls(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 18: refused, or without an answer; nobody reads or writes meanwhile, and it recovers alone."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "_ANSWER_SECONDS", 0.01)
+    away, mute, back = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def look() -> bool:
+        await anyio.lowlevel.checkpoint()
+        if back.is_set():
+            return False
+        if mute.is_set():
+            await back.wait()
+        elif away.is_set():
+            raise BackendUnavailableError
+        return False
+
+    async with serving({"look": look}) as daemon:
+        ops = daemon.addresses["ops"]
+        assert (200, {"state": "ready"}) == await probe(ops)
+        for trouble, reason in ((away, "backend_unavailable"), (mute, "no_answer")):
+            trouble.set()
+            await eventually(lambda wanted=reason: daemon.health.reason == wanted)  # type: ignore[misc]
+            assert (503, {"state": "ready", "reason": reason}) == await probe(ops)
+        back.set()
+        await eventually(lambda: daemon.health.ready)
+
+
+async def test_a_full_disk_is_noticed_though_nobody_writes(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 46: in doubt a write is tried, whose failure is as a caller's; without a doubt nothing is written."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.0)
+    doubtful, room, looked, writes = anyio.Event(), anyio.Event(), anyio.Event(), 0
+
+    async def look() -> bool:
+        await anyio.lowlevel.checkpoint()
+        looked.set()
+        return doubtful.is_set()
+
+    async def write() -> None:
+        nonlocal writes
+        writes += 1
+        await anyio.lowlevel.checkpoint()
+        if not room.is_set():
+            raise BackendUnavailableError
+
+    async with serving({"look": look, "probe": write}) as daemon:
+        await looked.wait()
+        assert (True, 0) == (daemon.health.ready, writes)
+        doubtful.set()
+        await eventually(lambda: daemon.health.reason == "backend_unavailable")
+        room.set()
+        await eventually(lambda: daemon.health.ready)
+
+
+async def test_a_server_that_goes_away_and_comes_back(
+    folder: Path, postgres_18: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 18: the real store behind a line that is cut; one small read every two seconds, and no write."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.05)
+    async with cutting_proxy(database_of(postgres_18, f"ready_{folder.name}".lower())) as line:
+        real = assemble()
+        settings = settings_for(folder, database__url=line.dsn, maintenance__enabled="false")
+        daemon = Daemon(settings, operations=real.operations, store_factory=real.store_factory)
+        async with anyio.create_task_group() as group:
+            await group.start(daemon.run)
+            assert (200, {"state": "ready"}) == await probe(daemon.addresses["ops"])
+            line.refusing = True
+            await line.close()
+            await eventually(lambda: daemon.health.reason == "backend_unavailable")
+            assert 503 == (await probe(daemon.addresses["ops"]))[0]
+            line.refusing = False
+            await eventually(lambda: daemon.health.ready)
+            daemon.stop()

@@ -18,9 +18,10 @@ from ..metrics import Metrics
 from .access import require
 from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .failures import StoreFailures
-from .handlers import OperationHandlers, VerbHandler, header
+from .handlers import OperationHandlers, VerbHandler
 from .openapi import openapi_document
 from .problems import Policy, not_found, respond
+from .request_head import header
 from .status_page import HEADERS, status_page
 
 __all__ = ["Health", "operations_app", "service_app"]
@@ -39,12 +40,12 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether requests are served, writes too."""
-        return self.state == "ready" and self.failures.write_failure is None
+        return self.state == "ready" and self.failures.reason is None
 
     @property
     def reason(self) -> str | None:
         """Why it is not ready, where more is known than its state."""
-        return self.waits_for if self.state == "starting" else self.failures.write_failure
+        return self.waits_for if self.state == "starting" else self.failures.reason
 
 
 class _AnyText(PathConvertor):
