@@ -10,6 +10,7 @@ import typer
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on_migration
 from lionstate.cli.plan import plan
+from lionstate.cli.reasons import foreign_lines
 from lionstate.cli.rehearse import rehearse
 from lionstate.errors import BlockedCode, InvalidInputError
 
@@ -68,6 +69,8 @@ def _print_preflight(found: Preflight) -> None:
     for code, ids in found.named.items():
         tables.note(f"{code}: {', '.join(ids)}")
         tables.note(f"  {RUNBOOK[BlockedCode(code)]}")
+    for line in foreign_lines(found.foreign):
+        tables.note(line)
     tables.note(
         "the fence is there: programs that know only the JSON column are refused once a progression is in items"
         if found.has_fence

@@ -21,7 +21,8 @@ class BranchFacade(Runner):
             branch: Needs ``id``, ``session_id`` and ``progression_id``; other columns by name. ``created_at`` is now
                 unless given.
         Raises:
-            InvalidInputError: A key is missing, or a value has no stored form; nothing was written.
+            MissingKeyError: A required key is missing; nothing was written.
+            InvalidInputError: A value has no stored form; nothing was written.
             ForeignKeyError: The session, the progression or the system message does not exist.
             ConflictError: The progression is being deleted.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
 from lionstate.migration.fence import FenceStatus
+from lionstate.migration.foreign import ForeignWriters
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
 from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
@@ -40,6 +41,7 @@ __all__ = [
     "Explanation",
     "FenceStatus",
     "Foreign",
+    "ForeignWriters",
     "HotProgression",
     "KnobSetting",
     "Knobs",

@@ -73,7 +73,7 @@ class OperatorVerbs:
         Returns:
             What was compared and found. While migration is paused nothing is done.
         Raises:
-            InvalidInputError: A cap is not above zero.
+            InvalidInputError, NotFoundError: A cap is not above zero; there is no such progression.
 
         Cost: linear in what it compares, in snapshots of 1,000 rows; a lock only to block.
         Contract: design decisions 2, 21, 22.

@@ -32,6 +32,10 @@ from lionstate.progression.storage_state import StorageState, lock_many, update_
 __all__ = ["Foreign", "Representation", "retry", "unblock"]
 
 _TRIES = 3
+_TRUSTED = {
+    Authority.JSON: "here the JSON is the authority, with all its ids: retry it, or unblock without adopt",
+    Authority.NONE: "here neither is trusted: say with use which one counts, without adopt",
+}
 
 
 class Representation(StrEnum):
@@ -293,7 +297,8 @@ async def unblock(
             discard where the items hold ids that the JSON lacks.
     Raises:
         NotFoundError: There is no such progression.
-        PhaseConflictError: It is not blocked, or ``use`` was given where one representation is trusted.
+        PhaseConflictError: It is not blocked, ``use`` was given where one representation is trusted, or adopt where
+            the items are not.
         ProgressionBlockedError: ``use`` or ``foreign`` is needed.
         ParityError: The items are not whole, or the JSON cannot be migrated: it cannot be the authority.
         BackendBusyError: The value or the rows kept changing.
@@ -306,6 +311,11 @@ async def unblock(
     blocked = state is not None and state.phase is Phase.BLOCKED and not state.is_tombstone
     if blocked and state is not None and use is not None and state.authority is not Authority.NONE:
         raise PhaseConflictError(f"the {state.authority.value} representation is the authority: there is no choice")
+    if blocked and state is not None and foreign is Foreign.ADOPT and state.authority is not Authority.ITEMS:
+        raise PhaseConflictError(
+            "there is nothing to adopt: that appends ids which only the JSON has to items that are trusted, and"
+            f" {_TRUSTED[state.authority]}; nothing was changed"
+        )
     if blocked and state is not None and (state.authority is Authority.JSON or use is Representation.JSON):
         if state.authority is Authority.NONE:
             await _check_loss(store, facts, state, foreign)

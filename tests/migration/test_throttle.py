@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lionstate.cli.reasons import why_stopped
 from lionstate.codes import ThrottleSignal
 from lionstate.errors import BackendError
 from lionstate.migration import ProgressionMigrationService, StopReason
@@ -78,7 +79,11 @@ async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(back
         assert (StopReason.THROTTLED, False) == (step.stop_reason, step.did_work)
         if second == 30:
             assert not (await service.status()).throttle.starved
-    throttle = (await service.status()).throttle
+    status = await service.status()
+    throttle = status.throttle
+    line, starved = why_stopped(step, status)
+    assert "throttled: wal_frames 20,001, limit 20,000, for 179 s (over_limit)" == line
+    assert "STARVED" in starved
     (frames,) = throttle.tripped
     assert ("wal_frames", 20_001.0, 20_000, "over_limit", 179.0) == (
         frames.signal,
