@@ -19,7 +19,7 @@ from lionstate.errors import ClosedError, StateError
 from . import logs
 from .child_process import run_command
 from .metrics import Metrics
-from .settings import Delivery
+from .settings import DELIVER_TO, PAYLOAD, Delivery
 
 __all__ = ["DeliveryRunner"]
 
@@ -131,7 +131,7 @@ class DeliveryRunner:
     async def _deliver(self, row: Mapping[str, Any], settings: Delivery) -> None:
         began_at = time.monotonic()
         payload = json.dumps(row["payload"])
-        replaced = {"{deliver_to}": row["deliver_to"], "{payload}": payload}
+        replaced = {DELIVER_TO: row["deliver_to"], PAYLOAD: payload}
         permanent = False
         error: str | None
         try:

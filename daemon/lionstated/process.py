@@ -166,7 +166,10 @@ class Daemon:
         """Read the settings again and apply those that may change; errors leave all as it was."""
         if self._read_settings is None:
             return
-        self._notifier.reloading()
+        # What ends a reload says that the API answers: a start or a drain goes on without it.
+        parts = self._parts if self.health.state == "ready" else None
+        if parts is not None:
+            self._notifier.reloading()
         try:
             fresh = self._read_settings()
             tokens = self._listeners.renew(self.settings)
@@ -179,7 +182,8 @@ class Daemon:
             if self._parts is not None:
                 self._parts.reload(self.settings)
             self._log.info("reloaded", tokens=tokens)
-        self._notifier.ready("starting" if self._parts is None else self._parts.summary())
+        if parts is not None:
+            self._notifier.ready(parts.summary())
 
     async def run(
         self,
@@ -222,11 +226,15 @@ class Daemon:
         monitoring = operations_app(self.metrics, self.health, self.board)
         ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
         ops_done = [await self._start(group, server) for server in ops]
+        given = self.settings
         parts = await self._open()
         if parts is None:
             return
         self._parts, self.board.sources = parts, parts.sources
         try:
+            if self.settings is not given:
+                # Read while it was waited for.
+                parts.reload(self.settings)
             app = self._service(parts)
             service = [item.server(app) for item in listeners.all if item.kind != "ops"]
             done = [await self._start(group, server) for server in service]

@@ -1,4 +1,8 @@
-"""The public methods of a store, one mixin per record family; what runs them is the runner's matter."""
+"""The public methods of a store, one mixin per record family; what runs them is the runner's matter.
+
+A mapping is read by key, as LionAGI does: a required key that it lacks is ``MissingKeyError``, a ``KeyError`` and an
+``InvalidInputError`` at once, in process and through a daemon (400, code ``missing_key``); nothing was written.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class MessageFacade(Runner):
                 become float32, or packed little-endian float32). ``node_metadata["lion_class"]`` names the class.
                 Other keys are left alone.
         Raises:
-            InvalidInputError: A key is missing, ``content`` is None, ``role`` is blank, or a value has no stored form
+            MissingKeyError: A required key is missing; nothing was written.
+            InvalidInputError: ``content`` is None, ``role`` is blank, or a value has no stored form
                 (inf, nan, NUL or a lone surrogate in a text); nothing was written.
 
         Cost: one statement, two more for a class that was not seen before.
@@ -140,7 +141,8 @@ class SessionFacade(Runner):
             session: Needs ``id`` and ``progression_id``; other columns by name. ``created_at``, ``updated_at`` are
                 now, ``source_kind`` is ``live``, ``last_message_at`` is ``started_at`` or now unless given.
         Raises:
-            InvalidInputError: A key is missing, ``status``, ``invocation_kind`` or ``source_kind`` is outside its
+            MissingKeyError: A required key is missing; nothing was written.
+            InvalidInputError: ``status``, ``invocation_kind`` or ``source_kind`` is outside its
                 vocabulary, or a value has no stored form; nothing was written.
             ForeignKeyError: The progression, the invocation or a message does not exist.
             ConflictError: The progression is being deleted.
@@ -311,7 +313,8 @@ class BranchFacade(Runner):
             branch: Needs ``id``, ``session_id`` and ``progression_id``; other columns by name. ``created_at`` is now
                 unless given.
         Raises:
-            InvalidInputError: A key is missing, or a value has no stored form; nothing was written.
+            MissingKeyError: A required key is missing; nothing was written.
+            InvalidInputError: A value has no stored form; nothing was written.
             ForeignKeyError: The session, the progression or the system message does not exist.
             ConflictError: The progression is being deleted.
 

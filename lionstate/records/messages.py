@@ -17,7 +17,7 @@ from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Deferred
 from lionstate.errors import InvalidInputError
 from lionstate.records.schemas import merged, row_schema
-from lionstate.records.values import check_text, encoded_json, finite_number
+from lionstate.records.values import check_text, encoded_json, finite_number, require_keys
 from lionstate.schema.conversation import message_types, messages
 from lionstate.schema.types import RawJson, decode_json
 
@@ -78,7 +78,8 @@ def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
     Args:
         msg: Needs ``id``, ``created_at``, ``role`` and ``content``; other keys than the columns are left alone.
     Raises:
-        InvalidInputError: A key is missing, ``content`` is None, ``role`` is blank, a value has no stored form.
+        MissingKeyError: A key is missing.
+        InvalidInputError: ``content`` is None, ``role`` is blank, a value has no stored form.
 
     Cost: linear in the content.
     Contract: reference §2.1 (``insert_message``).
@@ -87,9 +88,7 @@ def checked_message(msg: Mapping[str, Any] | MessageRow) -> MessageRow:
         return msg
     if not isinstance(msg, Mapping):
         raise InvalidInputError(f"a message must be a mapping, not {type(msg).__name__}")
-    missing = [name for name in _NEEDED if name not in msg]
-    if missing:
-        raise InvalidInputError(f"the message needs {', '.join(missing)}")
+    require_keys("the message", msg, _NEEDED)
     content, role = msg["content"], msg["role"]
     if content is None or (isinstance(content, RawJson) and content.text.strip() == "null"):
         raise InvalidInputError("the message's content is None")

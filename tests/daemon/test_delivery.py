@@ -75,7 +75,7 @@ class Delivering:
 async def _delivering(folder: Path, **flags: str) -> AsyncIterator[Delivering]:
     calls = folder / "calls"
     calls.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", _RECORD, str(calls), "{deliver_to}", "{payload}", "x{payload}"]
+    command = [sys.executable, "-c", _RECORD, str(calls), "{deliver_to}", "{payload}", "{other}"]
     given = {
         "storage__lionagi_compatible": "true",
         "database__sqlite_module": "stdlib",
@@ -106,7 +106,7 @@ async def test_the_command_gets_payload_destination_and_environment(
         assert (1, None) == (row["attempt"], row["last_error"])
         call = await given.called(found)
         assert row["payload"] == call["payload"]
-        assert ["a b;$(x)", row["payload"], "x{payload}"] == [
+        assert ["a b;$(x)", row["payload"], "{other}"] == [
             call["argv"][0],
             json.loads(call["argv"][1]),
             call["argv"][2],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from lionstated import starting
 from lionstated.api import failures
 from lionstated.assembly import assemble
 from lionstated.metrics import Metrics
+from lionstated.notify import Notifier
 from lionstated.process import Daemon, Parts
 from lionstated.settings import Settings
 from tests.daemon.conftest import Serving
@@ -60,6 +64,55 @@ async def test_a_start_waits_for_the_database(folder: Path, store: FakeStore, mo
         there.set()
         await eventually(lambda: daemon.health.ready)
         assert (200, {"state": "ready"}) == await probe(ops)
+        daemon.stop()
+
+
+async def test_a_reload_while_the_start_waits(folder: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 18: it ends neither the waiting nor, for the service manager, the start; what was read holds afterwards."""
+    monkeypatch.setattr(starting, "_RETRY_SECONDS", (0.0, 0.0))
+    sent: list[str] = []
+    reloaded: list[float] = []
+    waits, there = anyio.Event(), anyio.Event()
+
+    class Noting(Notifier):
+        def send(self, *lines: str) -> bool:
+            sent.extend(lines)
+            return True
+
+    async def opens(settings: Settings, metrics: Metrics) -> Parts:
+        if not waits.is_set():
+            waits.set()
+            raise BackendUnavailableError("refused")
+        await there.wait()
+        return Parts(
+            store=store, close=store.close, reload=lambda fresh: reloaded.append(fresh.maintenance.interval_seconds)
+        )
+
+    settings = settings_for(folder, database__url="postgresql://h/d")
+    daemon = Daemon(
+        settings,
+        operations=OPERATIONS,
+        store_factory=opens,
+        read_settings=lambda: settings_for(folder, database__url="postgresql://h/d", maintenance__interval_seconds="7"),
+        notifier=Noting(""),
+    )
+
+    async def run(*, task_status: anyio.abc.TaskStatus[Daemon]) -> None:
+        await daemon.run(handle_signals=True, task_status=task_status)
+
+    async with anyio.create_task_group() as group:
+        starts = asyncio.ensure_future(group.start(run))
+        await waits.wait()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await eventually(lambda: daemon.settings.maintenance.interval_seconds == 7.0)
+        assert (503, "starting") == ((found := await probe(daemon.addresses["ops"]))[0], found[1]["state"])
+        assert not [line for line in sent if line.startswith(("READY", "RELOADING"))]
+        there.set()
+        await starts
+        assert ([7.0], 1) == (reloaded, sent.count("READY=1"))
+        os.kill(os.getpid(), signal.SIGHUP)
+        await eventually(lambda: sent.count("READY=1") == 2)
+        assert 1 == sent.count("RELOADING=1")
         daemon.stop()
 
 

@@ -75,6 +75,18 @@ async def _fill(target: str) -> None:
         await client.create_schedule(
             {"id": "x", "name": "nightly", "trigger_type": "interval", "interval_sec": 60, "action_kind": "agent"}
         )
+        for number, status in enumerate(("failed", "failed", "running")):
+            await client.create_schedule_run(
+                {
+                    "id": f"run-{number}",
+                    "schedule_id": "x",
+                    "trigger_context": {},
+                    "action_kind": "agent",
+                    "action_args": {},
+                    "fired_at": float(number),
+                    "status": status,
+                }
+            )
         await client.enqueue_dispatch(kind="note", deliver_to="someone", body={"text": "secret payload"})
         for number in range(3):
             await client.record_message(
@@ -140,8 +152,12 @@ def test_the_store_is_counted(run: Command, where: list[str]) -> None:
 
 def test_schedules_are_listed(run: Command, where: list[str]) -> None:
     (schedule,) = json.loads(run("schedules", "--json", *where))["schedules"]
-    assert ("nightly", 1, 0) == (schedule["name"], schedule["enabled"], schedule["runs"])
-    assert "nightly" in run("schedules", "--enabled", *where)
+    assert ("nightly", 1) == (schedule["name"], schedule["enabled"])
+    runs = {name: schedule[name] for name in ("finished", "running", "last_status", "failed_in_a_row")}
+    assert {"finished": 2, "running": 1, "last_status": "running", "failed_in_a_row": 2} == runs
+    headings, row, _ = run("schedules", "--enabled", *where).splitlines()
+    assert ["finished", "running", "last", "status", "failed", "in", "a", "row"] == headings.split()[-8:]
+    assert ["2", "1", "running", "2"] == row.split()[-4:]
     assert {"schedules": []} == json.loads(run("schedules", "--disabled", "--json", *where))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+import anyio.to_thread
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -98,11 +100,12 @@ def service_app(
         failures=health.failures,
     )
     verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
-    document = wire.encode(openapi_document(handlers.table, verb_handler.table))
+    # Of a tenth of a second of work: not at every start, once for all who ask, and beside the event loop.
+    describe = functools.cache(lambda: wire.encode(openapi_document(handlers.table, verb_handler.table)))
 
     async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
         require(scope, "read")
-        await respond(send, 200, document)
+        await respond(send, 200, await anyio.to_thread.run_sync(describe))
 
     return Router(
         [

@@ -95,7 +95,8 @@ async def _decoded(operation: OperationLike, codec: wire.Codec, body: bytes | ms
     """The parameters; decoding much of them would stop every other request for as long."""
     size = memoryview(body).nbytes
     if size <= _INLINE_BYTES:
-        return codec.decode_params(body)
+        # A part of a batch: the whole of it has been looked through for doubled keys.
+        return codec.decode_params(body, is_proved=isinstance(body, msgspec.Raw))
     return await run_pure(wire.decode_call, (operation.script, bytes(body)), size)
 
 
@@ -131,7 +132,7 @@ class OperationHandlers:
         self._limit_operations = limit_operations
         self._deadline_ms = deadline_ms
         self._failures = failures
-        self.table = {name: (op, wire.Codec.of(op.script)) for name, op in operations.items()}
+        self.table = {name: (op, wire.codec_of(op.script)) for name, op in operations.items()}
 
     def _find(self, name: str) -> tuple[OperationLike, wire.Codec]:
         found = self.table.get(name)

@@ -6,11 +6,13 @@ Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables 
 from .changes import Difference, differences, is_live, settings_table
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
-from .model import Delivery, Settings, is_loopback, split_address
+from .model import DELIVER_TO, PAYLOAD, Delivery, Settings, is_loopback, split_address
 from .text import config_text, effective_json, effective_text, mask_url, put_table
 from .tokens import SCOPES, Rights, Token, read_private
 
 __all__ = [
+    "DELIVER_TO",
+    "PAYLOAD",
     "SCOPES",
     "Delivery",
     "Difference",
