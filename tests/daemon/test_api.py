@@ -182,6 +182,8 @@ async def test_the_two_reads_for_curl(serving: Serving, http: aiohttp.ClientSess
             await problem_of(answer, 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?limit=x"), 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?what=1"), 400, "invalid_input")
+        answer = await http.get("/v1/progressions/p/items?limit=1&limit=2")
+        assert "twice in the query" in (await problem_of(answer, 400, "invalid_input"))["detail"]
 
 
 async def test_a_key_stands_twice_in_a_batch(serving: Serving, http: aiohttp.ClientSession, store: FakeStore) -> None:

@@ -159,6 +159,10 @@ def test_a_key_stands_twice_at_any_depth(value: bytes) -> None:
         call = b'{"operations":[{"operation":"store","params":' + body + b"}]}"
         with pytest.raises(InvalidInputError, match="batch: an object inside"):
             wire.decode_batch_request(call)
+    # A number that is too long for Python is only looked at in passing.
+    call = b'{"operations":[{"operation":"store","params":{"value":' + b"1" * 6_000 + b',"x":1,"x":1}}]}'
+    with pytest.raises(InvalidInputError, match="batch: an object inside"):
+        wire.decode_batch_request(call)
     with pytest.raises(InvalidInputError, match="batch: 'operations' is given twice"):
         wire.decode_batch_request(b'{"operations":[],"operations":[]}')
 

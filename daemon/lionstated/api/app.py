@@ -18,9 +18,10 @@ from ..metrics import Metrics
 from .access import require
 from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .failures import StoreFailures
-from .handlers import OperationHandlers, VerbHandler, header
+from .handlers import OperationHandlers, VerbHandler
 from .openapi import openapi_document
 from .problems import Policy, not_found, respond
+from .request_head import header
 from .status_page import HEADERS, status_page
 
 __all__ = ["Health", "operations_app", "service_app"]
