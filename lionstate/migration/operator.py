@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -81,16 +82,18 @@ class OperatorVerbs:
         """
         caps = check_caps(max_items, 1, max_seconds)
         async with self._memory.scrubbing:
-            if progression_id is not None:
-                return await self._scrubber.one(progression_id)
-            return await self._scrubber.slice(
-                max_items=caps.max_items, max_seconds=caps.max_seconds, may_begin=may_begin, restart=restart
-            )
+            with self._memory.lane.attempt("scrub"):
+                if progression_id is not None:
+                    return await self._scrubber.one(progression_id)
+                return await self._scrubber.slice(
+                    max_items=caps.max_items, max_seconds=caps.max_seconds, may_begin=may_begin, restart=restart
+                )
 
     async def scrub_asked(self, *, max_items: int, max_seconds: float) -> ScrubSlice:
         """Compare only what reads of this process have asked for: the lengths and the pass are another process's."""
         async with self._memory.scrubbing:
-            return await self._scrubber.asked(max_items=max_items, max_seconds=max_seconds)
+            with self._memory.lane.attempt("scrub"):
+                return await self._scrubber.asked(max_items=max_items, max_seconds=max_seconds)
 
     def ask_scrub(self, progression_id: str) -> None:
         """Let the next slice of the scrubber look at one progression first: a read has doubted it."""
@@ -184,7 +187,7 @@ class OperatorVerbs:
 
         Contract: design decision 14.
         """
-        told = {"actor": self._actor, "reason": reason, "now": time.time()}
+        told: Mapping[str, Any] = {"actor": self._actor, "reason": reason, "now": time.time()}
         if rebuild:
             if use is not None:
                 raise InvalidInputError("rebuild is for items that are trusted: use goes without it")
