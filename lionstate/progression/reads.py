@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, not_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, exists, not_, select
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.engine import Deferred, Observer
@@ -16,13 +16,15 @@ from lionstate.progression import compat, items
 from lionstate.progression.collection import parse_readable
 from lionstate.progression.control import COMPAT_READ_KEY
 from lionstate.progression.phases import Authority, Phase, ReadSource, read_source
-from lionstate.progression.storage_state import StorageState, get_state
+from lionstate.progression.storage_state import StorageState, check_id, get_state
 from lionstate.schema.conversation import progressions
-from lionstate.schema.own import migration_control, progression_storage_state
+from lionstate.schema.own import migration_control, progression_items, progression_storage_state
 
 __all__ = [
     "MAX_LIMIT",
     "PLAIN_ITEMS",
+    "PLAIN_PAGE",
+    "PLAIN_PAGE_BACK",
     "count_progression_items",
     "get_progression",
     "get_progression_generation",
@@ -74,6 +76,33 @@ def plainly_in_items() -> ColumnElement[bool]:
         state.compat_read == bindparam("compat_no"),
         not_(switched),
     )
+
+
+_c = progression_items.c
+_plain_range = (
+    select(_c.ordinal, _c.message_id)
+    .where(
+        _c.progression_id
+        == select(progression_storage_state.c.progression_id)
+        .where(progression_storage_state.c.progression_id == bindparam("pid"), plainly_in_items())
+        .scalar_subquery()
+    )
+    .where(_c.ordinal > bindparam("after", type_=BigInteger))
+    .where(_c.ordinal < bindparam("before", type_=BigInteger))
+    .limit(bindparam("count"))
+)
+PLAIN_PAGE: Final = Statement(_plain_range.order_by(_c.ordinal))
+PLAIN_PAGE_BACK: Final = Statement(_plain_range.order_by(_c.ordinal.desc()))
+
+
+def _plain_page(
+    conn: Connection, progression_id: str, after: int, before: int, limit: int, newest_first: bool
+) -> list[items.Item]:
+    """A page where the item rows are served; nothing at all elsewhere, and for an empty page. Cost: one statement."""
+    check_id(progression_id)
+    dialect_of(conn).prefer_indexes(conn)
+    bound = {"pid": progression_id, "after": after, "before": before, "count": limit, **PLAIN_ITEMS}
+    return cast(list[items.Item], (PLAIN_PAGE_BACK if newest_first else PLAIN_PAGE).rows(conn, bound))
 
 
 def _text(conn: Connection, progression_id: str) -> tuple[object, int]:
@@ -164,10 +193,13 @@ def list_progression_items(
         PrefixGapError: Compat read is on and prefix and tail do not meet.
         MalformedCollectionError: The JSON value is the authority and no JSON array.
 
-    Cost: in items one primary-key range scan of ``limit`` rows; in json, dual and compat read the whole JSON value.
+    Cost: in items one statement, a primary-key range scan of ``limit`` rows; in json, dual and compat read the whole
+    JSON value.
     Contract: ADR-0117 D1, D4; design decisions 3, 4.
     """
     after, before = _bounds(after_ordinal, before_ordinal, limit)
+    if generation is None and (rows := _plain_page(conn, progression_id, after, before, limit, newest_first)):
+        return Deferred(rows, _same)
     source, state = _route(conn, progression_id)
     current = state.generation if state is not None and source is not ReadSource.MISSING else None
     if generation is not None and generation != current:

@@ -22,6 +22,7 @@ __all__ = [
     "Locked",
     "LockedForAppend",
     "StorageState",
+    "check_id",
     "get_many",
     "get_state",
     "insert_state",
@@ -164,14 +165,15 @@ _PAIR = Statement(
 )
 
 
-def _usable(ids: Iterable[object]) -> list[str]:
+def check_id(progression_id: object) -> str:
     """Refuse what no row is called: PostgreSQL fails on it even in a comparison, SQLite's json_each on no text."""
-    usable: list[str] = []
-    for found in ids:
-        if (fault := text_fault(found)) is not None or not isinstance(found, str):
-            raise InvalidInputError(f"the progression id is not acceptable: {fault}")
-        usable.append(found)
-    return usable
+    if (fault := text_fault(progression_id)) is not None or not isinstance(progression_id, str):
+        raise InvalidInputError(f"the progression id is not acceptable: {fault}")
+    return progression_id
+
+
+def _usable(ids: Iterable[object]) -> list[str]:
+    return [check_id(found) for found in ids]
 
 
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import Connection, Executable
 
 from lionstate.dialects import dialect_of, postgresql, sqlite
-from lionstate.progression import items, storage_state
-from lionstate.progression.reads import PLAIN_ITEMS
+from lionstate.progression import items, reads, storage_state
 from lionstate.records.branch_messages import page_query
 from tests.support.backends import Backend
 from tests.support.phases import put, run
@@ -75,6 +74,11 @@ async def test_a_page_is_a_range_of_the_primary_key(backend: Backend, statistics
     plan = await _plan(backend, (items.PAGE_BACK if newest_first else items.PAGE).statement, TAIL, preferring=True)
     _is_key_range(backend, plan)
     assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan
+    plain = (reads.PLAIN_PAGE_BACK if newest_first else reads.PLAIN_PAGE).statement
+    plan = await _plan(backend, plain, {**TAIL, **reads.PLAIN_ITEMS}, preferring=True)
+    _is_key_range(backend, plan[plan.rindex("progression_items_pkey") :] if backend.is_postgresql else plan)
+    assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan
+    assert "idx_progression_storage_state_phase" not in plan, plan
 
 
 @pytest.mark.parametrize(("statistics", "forward"), [("stale", False), ("fresh", True)])
@@ -94,7 +98,7 @@ async def test_a_page_of_messages_is_that_range_and_a_seek_each(
 
     def script(conn: Connection) -> str:
         dialect_of(conn).prefer_indexes(conn)
-        bound = {"branch": "b", "after": -1, "before": items.MAX_ORDINAL, "count": 200, **PLAIN_ITEMS}
+        bound = {"branch": "b", "after": -1, "before": items.MAX_ORDINAL, "count": 200, **reads.PLAIN_ITEMS}
         return dialect_of(conn).explain(conn, page_query(conn, forward=forward), bound)
 
     plan: str = await run(backend.direct, script)
