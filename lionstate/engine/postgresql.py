@@ -18,6 +18,7 @@ from lionstate.dialects import Dialect, dialect_named
 from lionstate.dialects.server import TransactionEnd, TransactionMark
 from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
+from lionstate.engine.hosts import HOST_SECONDS, Hosts, seconds_of
 from lionstate.engine.keepalive import keep_alive
 from lionstate.engine.observer import Observer
 from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
@@ -65,16 +66,21 @@ def _ssl_of(mode: str) -> Any:
 
 
 def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, for_writes: bool) -> AsyncEngine:
-    """An asyncpg engine; ``sslmode`` in the URL is mapped, startup settings fall away behind a pooler."""
+    """An asyncpg engine; libpq's words in the URL are mapped, startup settings fall away behind a pooler."""
     target = url.sqlalchemy
     query = dict(target.query)
     mode = query.pop("sslmode", None)
     arguments: dict[str, Any] = {}
     if mode is not None:
         arguments["ssl"] = _ssl_of(str(mode))
+    limit = query.pop("connect_timeout", None)
+    if limit is not None:
+        arguments["timeout"] = seconds_of(str(limit))
     if isinstance(query.get("host"), tuple):
         # A standby answers too, and takes no writes.
         query.setdefault("target_session_attrs", "read-write")
+        arguments.setdefault("timeout", HOST_SECONDS)
+        arguments["async_creator_fn"] = Hosts().connect
     if settings.pooler == "transaction":
         arguments["statement_cache_size"] = 0
         query["prepared_statement_cache_size"] = "0"
