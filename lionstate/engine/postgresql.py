@@ -42,6 +42,8 @@ __all__ = ["LaneTransaction", "PostgresqlWriter", "check_out", "create_engine"]
 R = TypeVar("R")
 LOCK_TIMEOUT_MS = 500
 _STATUS_WAIT = 10.0
+# What a COMMIT in doubt holds back waits too, and nobody hears that writes fail.
+_GONE_SECONDS = 2.0
 # What a lane runs seeks by key. Without statistics, and for some numbers of keys with them, the planner takes a scan of
 # the whole table for cheaper (design decision 10).
 _LANE_SETTINGS = {"lock_timeout": str(LOCK_TIMEOUT_MS), "enable_seqscan": "off"}
@@ -287,26 +289,32 @@ class PostgresqlWriter:
         return [NotWritten(error) for unit in batch.take() for _ in unit.calls]
 
     async def _status(self, mark: TransactionMark | None) -> bool | None:
-        """Ask until the transaction is final; None if the server does not say in time, or another one would answer."""
+        """Ask until the transaction is final; None when the server is gone, does not say in time or is another one."""
         if mark is None:
             return None
+        heard = time.monotonic()
         try:
             async with asyncio.timeout(_STATUS_WAIT):
                 while True:
                     found = await self._ask_status(mark)
-                    if found != "in progress":
-                        return None if found == "out of sight" else found == "committed"
+                    if found in ("committed", "aborted"):
+                        return found == "committed"
+                    now = time.monotonic()
+                    if found is not None:
+                        heard = now
+                    if found == "out of sight" or now - heard > _GONE_SECONDS:
+                        return None
                     await asyncio.sleep(_STATUS_PAUSE)
         except TimeoutError:
             return None
 
-    async def _ask_status(self, mark: TransactionMark) -> TransactionEnd:
+    async def _ask_status(self, mark: TransactionMark) -> TransactionEnd | None:
         try:
             async with self.engine.connect() as conn:
                 return await conn.run_sync(self.dialect.transaction_end, mark)
         except Exception:
             # The server is away or starts: ask again.
-            return "in progress"
+            return None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[LaneTransaction]:

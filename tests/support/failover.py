@@ -175,8 +175,8 @@ class _Scene:
         killed = time.monotonic()
         reasons = [await eventually(lambda d=d: readiness(d.ops).get("reason"), seconds=30) for d in self.daemons]
         refusal = await self._status_error()
-        pair.promote()
         promoted = time.monotonic()
+        pair.promote()
         first = await asyncio.gather(*(client.acknowledged_after(promoted) for client in self.clients))
         for daemon in self.daemons:
             await eventually(lambda d=daemon: "reason" not in readiness(d.ops), seconds=_SECONDS)
@@ -192,7 +192,7 @@ class _Scene:
         assert (new_owner == owner) == (new_epoch == epoch), (lease, new_owner, new_epoch)
         assert int(new_epoch) >= int(epoch)
         self.told.append(
-            f"/readyz {sorted(set(reasons))}, status {refusal}; promoted {promoted - killed:.2f} s after the kill,"
+            f"/readyz {sorted(set(reasons))}, status {refusal}; told to promote {promoted - killed:.2f} s after the kill,"
             f" first acknowledgements {min(first) - promoted:.2f} to {max(first) - promoted:.2f} s and all ready"
             f" {ready - promoted:.2f} s after that; lease epoch {epoch} -> {new_epoch}, {moved} moved before"
         )
