@@ -26,7 +26,7 @@ endef
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help install fmt format-check lint types imports test test-pg faults plans e2e bench bench-quick \
-	bench-plots gate soak fuzz explore bridge settings-table cov cov-quick build check-wheel run demo clean ci deploy-check \
+	bench-plots gate soak fuzz strangers explore bridge tables cov cov-quick build check-wheel run demo clean ci deploy-check \
 	install-systemd image-context browser
 
 help: ## show this list
@@ -100,11 +100,15 @@ browser: $(STAMP) ## the status page in a Chromium of the system; pictures in va
 fuzz: $(STAMP) ## 5,000 requests made from /openapi.json against the daemon
 	$(PYTEST) tests/soak/test_fuzz.py --timeout=0 -s $(ARGS)
 
+strangers: $(STAMP) ## 10,000 broken requests, and 500 slow clients beside appends; three minutes
+	$(PYTEST) tests/soak/test_strangers.py --timeout=0 -s $(ARGS)
+
 explore: $(STAMP) ## every interleaving of two and of three actors, statement by statement; an hour
 	$(call tier,explore,--timeout=0 -s)
 
-settings-table: $(STAMP) ## write the settings table of the README and config/lionstated.toml anew
+tables: $(STAMP) ## write the tables of settings and metrics of the README, and config/lionstated.toml, anew
 	$(BIN)/python -m lionstated.settings
+	$(BIN)/python -m lionstated.metrics_table
 
 cov: $(STAMP) ## the tests of `make test`, with coverage
 	$(PYTEST) tests $(APART) $(SPREAD) --cov --cov-report=term:skip-covered --cov-report=html $(ARGS)

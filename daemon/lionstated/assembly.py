@@ -14,7 +14,7 @@ from lionstate.engine.mounts import shared_file_system
 from lionstate.errors import ConflictError
 from lionstate.migration import ProgressionMigrationService, Rehearsal
 from lionstate.operations import OPERATIONS
-from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket, probe_writes
+from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket, probe_reads, probe_writes
 from lionstate.rehearse import rehearse
 from lionstate.store import Store
 
@@ -31,6 +31,8 @@ from .settings import Settings
 __all__ = ["Assembly", "assemble", "engine_settings", "open_store", "queue_limits"]
 
 _WEDGED_SECONDS = 30.0
+# Beside a SQLite store: what a few batches may add to the log.
+_FULL_BYTES = 1024 * 1024
 # Tickets that may leave something due; an atomic batch does not say what it holds.
 _DUE_AT_ONCE = frozenset(("batch", "enqueue_dispatch", "enqueue_revival_heartbeat", "retry_dispatch"))
 
@@ -135,9 +137,17 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         news=news,
         reload=reload,
         probe=lambda: store.write("probe_writes", probe_writes),
+        look=lambda: _is_doubtful(store),
         summary=lambda: timer.summary,
         sources=_sources(store, settings, timer),
     )
+
+
+async def _is_doubtful(store: Store) -> bool:
+    """Read something; whether the disk is so full that only a write tells whether one can be made."""
+    await store.read(probe_reads)
+    free = store.load.free_bytes()
+    return free is not None and free < _FULL_BYTES
 
 
 def _sources(store: Store, settings: Settings, timer: MaintenanceTimer) -> Sources:

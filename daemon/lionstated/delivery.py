@@ -19,7 +19,7 @@ from lionstate.errors import ClosedError, StateError
 from . import logs
 from .child_process import run_command
 from .metrics import Metrics
-from .settings import Delivery
+from .settings import DELIVER_TO, PAYLOAD, Delivery
 
 __all__ = ["DeliveryRunner"]
 
@@ -48,10 +48,12 @@ class DeliveryRunner:
         self._cut = asyncio.Event()
         self._is_ending = False
         self._fault: OSError | None = None
+        self._told: OSError | None = None
 
     def reload(self, settings: Delivery) -> None:
         """Take new settings; attempts under way keep theirs."""
         self._settings = settings
+        self._fault = None
         self.wake()
 
     def wake(self) -> None:
@@ -60,6 +62,8 @@ class DeliveryRunner:
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
         """Deliver until ``finish`` is set or ``end`` called.
+
+        A command that cannot start leaves it unhealthy, whether anything is due or not, until one does or `reload`.
 
         Raises:
             OSError: The command could not be started. Its dispatch is tried again later, like after any failure.
@@ -70,10 +74,11 @@ class DeliveryRunner:
             while not (finish.is_set() or self._is_ending):
                 self._changed.clear()
                 wait_seconds = await self._start_due()
-                if self._fault is not None:
-                    fault, self._fault = self._fault, None
-                    raise fault
-                healthy()
+                if self._fault is None:
+                    healthy()
+                elif self._fault is not self._told:
+                    self._told = self._fault
+                    raise self._fault
                 with anyio.move_on_after(wait_seconds):
                     await self._changed.wait()
             if self._running:
@@ -126,7 +131,7 @@ class DeliveryRunner:
     async def _deliver(self, row: Mapping[str, Any], settings: Delivery) -> None:
         began_at = time.monotonic()
         payload = json.dumps(row["payload"])
-        replaced = {"{deliver_to}": row["deliver_to"], "{payload}": payload}
+        replaced = {DELIVER_TO: row["deliver_to"], PAYLOAD: payload}
         permanent = False
         error: str | None
         try:
@@ -142,6 +147,7 @@ class DeliveryRunner:
             self._fault = fault
             error = f"the command could not be started: {fault.strerror}"
         else:
+            self._fault = None
             error = ended.error
             permanent = ended.cut is None and ended.code in settings.permanent_exit_codes
         status = await self._settle(row, error, permanent)

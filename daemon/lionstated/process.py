@@ -46,6 +46,10 @@ async def _nothing() -> None:
     return None
 
 
+async def _no_doubt() -> bool:
+    return False
+
+
 async def _no_queue(seconds: float) -> None:
     return None
 
@@ -72,6 +76,8 @@ class Parts:
     sources: Sources = field(default_factory=Sources)
     # Writes something and takes it away again; while writes fail it is tried until it succeeds.
     probe: Callable[[], Awaitable[Any]] = _nothing
+    # Reads something, whoever calls or not; True when writes are in doubt, which are then tried by `probe`.
+    look: Callable[[], Awaitable[bool]] = _no_doubt
     # Takes the settings that may change while the store is open.
     reload: Callable[[Settings], None] = lambda settings: None
 
@@ -160,7 +166,10 @@ class Daemon:
         """Read the settings again and apply those that may change; errors leave all as it was."""
         if self._read_settings is None:
             return
-        self._notifier.reloading()
+        # What ends a reload says that the API answers: a start or a drain goes on without it.
+        parts = self._parts if self.health.state == "ready" else None
+        if parts is not None:
+            self._notifier.reloading()
         try:
             fresh = self._read_settings()
             tokens = self._listeners.renew(self.settings)
@@ -173,7 +182,8 @@ class Daemon:
             if self._parts is not None:
                 self._parts.reload(self.settings)
             self._log.info("reloaded", tokens=tokens)
-        self._notifier.ready("starting" if self._parts is None else self._parts.summary())
+        if parts is not None:
+            self._notifier.ready(parts.summary())
 
     async def run(
         self,
@@ -216,11 +226,15 @@ class Daemon:
         monitoring = operations_app(self.metrics, self.health, self.board)
         ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
         ops_done = [await self._start(group, server) for server in ops]
+        given = self.settings
         parts = await self._open()
         if parts is None:
             return
         self._parts, self.board.sources = parts, parts.sources
         try:
+            if self.settings is not given:
+                # Read while it was waited for.
+                parts.reload(self.settings)
             app = self._service(parts)
             service = [item.server(app) for item in listeners.all if item.kind != "ops"]
             done = [await self._start(group, server) for server in service]
@@ -231,7 +245,7 @@ class Daemon:
             task_status.started(self)
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)
-            group.start_soon(self.health.failures.keep_probing, parts.probe)
+            group.start_soon(self.health.failures.watch, parts.look, parts.probe)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._tell_until_stopped(parts)

@@ -8,7 +8,7 @@ import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, moment, run_on_migration
-from lionstate.errors import InvalidInputError, NotFoundError
+from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lionstate.migration.knobs import KnobSetting
@@ -31,9 +31,10 @@ def get_knobs(
     """Show the knobs: value, default, bounds, and who set them, why and until when."""
     found: tuple[KnobSetting, ...] = run_on_migration((url, daemon, token), lambda service: service.knobs(), reads=True)
     if name is not None:
-        found = tuple(one for one in found if one.name == name)
-        if not found:
-            raise NotFoundError("there is no such knob: `knobs get` names them all")
+        named = tuple(one for one in found if one.name == name)
+        if not named:
+            raise InvalidInputError(f"there is no such knob; there are {', '.join(one.name for one in found)}")
+        found = named
     if as_json:
         tables.print_json({"knobs": found})
         return

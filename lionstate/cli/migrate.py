@@ -5,6 +5,7 @@ What opens a store or talks to a daemon is imported by the functions that do: ha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -138,34 +139,35 @@ def compat_read(
     tables.done(f"compat read is {'on' if enable else 'off'}", facts=facts, as_json=as_json)
 
 
-@app.command()
-def pause(
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    reason: Reason = None,
-    until: Until = None,
-    as_json: Json = False,
-) -> None:
-    """Stop migrating after the running chunk, until resumed; survives restarts. The owner stays the owner."""
-    end = moment(until)
-    run_on_migration((url, daemon, token), lambda service: service.pause(reason=reason, expires_at=end))
-    tables.done("migration is paused", facts={"paused": True, "expires_at": end}, as_json=as_json)
+def _halting(verb: str, explained: str, halted: str) -> Callable[..., None]:
+    """The command that stops migration until `resume`, and the word for what it is then."""
+
+    def command(
+        url: Url = None,
+        daemon: Daemon = None,
+        token: Token = None,
+        reason: Reason = None,
+        until: Until = None,
+        as_json: Json = False,
+    ) -> None:
+        end = moment(until)
+        run_on_migration((url, daemon, token), lambda service: getattr(service, verb)(reason=reason, expires_at=end))
+        tables.done(f"migration is {halted}", facts={halted: True, "expires_at": end}, as_json=as_json)
+
+    command.__name__, command.__doc__ = verb, explained
+    return command
 
 
-@app.command()
-def stop(
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    reason: Reason = None,
-    until: Until = None,
-    as_json: Json = False,
-) -> None:
-    """As `pause`, and give the lease back: another process may be the owner after `resume`."""
-    end = moment(until)
-    run_on_migration((url, daemon, token), lambda service: service.stop(reason=reason, expires_at=end))
-    tables.done("migration is stopped", facts={"stopped": True, "expires_at": end}, as_json=as_json)
+pause = app.command()(
+    _halting(
+        "pause",
+        "Stop migrating after the running chunk, until resumed; survives restarts. The owner stays the owner.",
+        "paused",
+    )
+)
+stop = app.command()(
+    _halting("stop", "As `pause`, and give the lease back: another process may be the owner after `resume`.", "stopped")
+)
 
 
 @app.command()

@@ -10,6 +10,7 @@ import typer
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Reason, Token, Url, run_on_migration
 from lionstate.cli.plan import plan
+from lionstate.cli.reasons import foreign_lines
 from lionstate.cli.rehearse import rehearse
 from lionstate.errors import BlockedCode, InvalidInputError
 
@@ -68,6 +69,8 @@ def _print_preflight(found: Preflight) -> None:
     for code, ids in found.named.items():
         tables.note(f"{code}: {', '.join(ids)}")
         tables.note(f"  {RUNBOOK[BlockedCode(code)]}")
+    for line in foreign_lines(found.foreign):
+        tables.note(line)
     tables.note(
         "the fence is there: programs that know only the JSON column are refused once a progression is in items"
         if found.has_fence
@@ -142,6 +145,9 @@ def unblock_blocked(
     ] = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="Append the ids that only the JSON has.")] = False,
     discard: Annotated[bool, typer.Option("--discard", help="Leave out the ids that only the JSON has.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First write the rows of the frozen prefix anew from a good JSON.")
+    ] = False,
     url: Url = None,
     daemon: Daemon = None,
     token: Token = None,
@@ -155,7 +161,7 @@ def unblock_blocked(
     foreign = "adopt" if adopt else "discard" if discard else None
     phase: str = run_on_migration(
         (url, daemon, token),
-        lambda service: service.unblock(progression_id, use=use, foreign=foreign, reason=reason),
+        lambda service: service.unblock(progression_id, use=use, foreign=foreign, rebuild=rebuild, reason=reason),
     )
     tables.done(f"it is in {phase}", facts={"phase": phase}, as_json=as_json)
 

@@ -136,41 +136,43 @@ def _exit_code(steps: list[MigrationStep]) -> int:
     return _BLOCKED if any(step.blocked for step in steps) else codes.get(steps[-1].stop_reason, 0)
 
 
-def prioritize(
-    progression_id: Progression,
-    clear: Clear = False,
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    reason: Reason = None,
-    until: Until = None,
-    as_json: Json = False,
-) -> None:
-    """Work on one progression before all others."""
-    end = moment(until)
-    changed: bool = run_on_migration(
-        (url, daemon, token),
-        lambda service: service.prioritize(progression_id, clear=clear, reason=reason, expires_at=end),
-    )
-    text = "it comes first" if not clear else "it waits its turn again" if changed else "it was not prioritized"
-    tables.done(text, facts={"prioritized": not clear, "changed": changed}, as_json=as_json)
+def _order(verb: str, explained: str, state: str, given: str, taken_back: str) -> Callable[..., None]:
+    """The command of an order for one progression: the word for what that is then, what it prints when it changes."""
+
+    def command(
+        progression_id: Progression,
+        clear: Clear = False,
+        url: Url = None,
+        daemon: Daemon = None,
+        token: Token = None,
+        reason: Reason = None,
+        until: Until = None,
+        as_json: Json = False,
+    ) -> None:
+        end = moment(until)
+
+        async def work(service: Any) -> bool:
+            return bool(await getattr(service, verb)(progression_id, clear=clear, reason=reason, expires_at=end))
+
+        changed = run_on_migration((url, daemon, token), work)
+        text = given if not clear else taken_back if changed else f"it was not {state}"
+        tables.done(text, facts={state: not clear, "changed": changed}, as_json=as_json)
+
+    command.__name__, command.__doc__ = verb, explained
+    return command
 
 
-def exclude(
-    progression_id: Progression,
-    clear: Clear = False,
-    url: Url = None,
-    daemon: Daemon = None,
-    token: Token = None,
-    reason: Reason = None,
-    until: Until = None,
-    as_json: Json = False,
-) -> None:
-    """Have automatic work pass over one progression; `step` and `cutover` that name it still work on it."""
-    end = moment(until)
-    changed: bool = run_on_migration(
-        (url, daemon, token),
-        lambda service: service.exclude(progression_id, clear=clear, reason=reason, expires_at=end),
-    )
-    text = "it is passed over" if not clear else "it takes part again" if changed else "it was not excluded"
-    tables.done(text, facts={"excluded": not clear, "changed": changed}, as_json=as_json)
+prioritize = _order(
+    "prioritize",
+    "Work on one progression before all others.",
+    "prioritized",
+    "it comes first",
+    "it waits its turn again",
+)
+exclude = _order(
+    "exclude",
+    "Have automatic work pass over one progression; `step` and `cutover` that name it still work on it.",
+    "excluded",
+    "it is passed over",
+    "it takes part again",
+)

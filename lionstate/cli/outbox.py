@@ -18,7 +18,8 @@ app = typer.Typer(
     help="List what is to be delivered; try again or remove what could not be.", invoke_without_command=True
 )
 
-_SCHEDULES = ("id", "name", "trigger_type", "enabled", "last_fired_at", "next_fire_at", "project", "runs", "streak")
+_SCHEDULES = ("id", "name", "trigger_type", "enabled", "last_fired_at", "next_fire_at", "project")
+_RUNS = ("finished", "running", "last_status", "failed_in_a_row")
 _DISPATCHES = ("id", "kind", "status", "attempt", "max_attempts", "next_attempt_at", "deliver_to", "last_error")
 _PURGED = 10_000
 
@@ -39,27 +40,30 @@ def schedules(
     offset: Annotated[int, typer.Option(help="Rows to pass over.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """List schedules, last changed first, with their runs and how many of the latest ended alike."""
+    """List schedules, last changed first, and how their runs stand, those that fired by themselves.
+
+    Finished is how many completed, failed, timed out or were cancelled; last status is that of the newest run, and
+    failed in a row how many of the newest 50 failed since one completed or was cancelled.
+    """
 
     async def work(state: Any) -> list[dict[str, Any]]:
         found = await state.list_schedules(enabled=enabled, project=project, limit=limit, offset=offset)
         ids = [row["id"] for row in found]
-        runs = await state.count_schedule_runs_batch(ids) if ids else {}
-        streaks = await state.schedule_run_streaks(ids) if ids else {}
-        return [
-            {name: row.get(name) for name in _SCHEDULES}
-            | {"runs": runs.get(row["id"], 0), "streak": streaks.get(row["id"])}
-            for row in found
-        ]
+        finished = await state.count_schedule_runs_batch(ids)
+        running = await state.count_schedule_runs_batch(ids, statuses=["running"])
+        streaks = await state.schedule_run_streaks(ids)
+        told = []
+        for row in found:
+            failures, newest = streaks[row["id"]]
+            runs = (finished[row["id"]], running[row["id"]], newest, failures)
+            told.append({name: row[name] for name in _SCHEDULES} | dict(zip(_RUNS, runs, strict=True)))
+        return told
 
     rows = run_on((url, daemon, token), work, reads=True)
     if as_json:
         tables.print_json({"schedules": rows})
         return
-    for row in rows:
-        count, status = row["streak"] or (0, None)
-        row["streak"] = f"{count} {status}" if status is not None else None
-    _print(rows, _SCHEDULES, f"{len(rows)} schedules")
+    _print(rows, (*_SCHEDULES, *_RUNS), f"{len(rows)} schedules")
 
 
 @app.callback()

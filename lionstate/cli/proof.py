@@ -9,6 +9,7 @@ import typer
 
 from lionstate.cli import render, tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on_migration
+from lionstate.cli.reasons import why_not_scrubbed
 
 if TYPE_CHECKING:
     from lionstate.migration import ScrubSlice, VerificationResult
@@ -71,17 +72,20 @@ def scrub(
     found, with 5 while migration is paused, and with 7 when the named progression has nothing to compare.
     """
 
-    async def work(service: Any) -> list[ScrubSlice]:
+    async def work(service: Any) -> tuple[list[ScrubSlice], str | None]:
         if progression_id is not None:
-            return [await service.scrub(progression_id=progression_id)]
+            one = await service.scrub(progression_id=progression_id)
+            if one.checked or one.is_paused:
+                return [one], None
+            return [one], why_not_scrubbed(await service.explain(progression_id))
         slices: list[ScrubSlice] = []
         with render.counter("rows compared", show=not as_json) as advance:
             while not slices or not (slices[-1].pass_ended or slices[-1].is_paused):
                 slices.append(await service.scrub(restart=restart and not slices))
                 advance(sum(sum(one.items.values()) for one in slices))
-        return slices
+        return slices, None
 
-    slices = run_on_migration((url, daemon, token), work)
+    slices, why = run_on_migration((url, daemon, token), work)
     last = slices[-1]
     findings: dict[str, int] = {}
     for one in slices:
@@ -95,6 +99,7 @@ def scrub(
         "not_blocked": sum(one.not_blocked for one in slices),
         "is_paused": last.is_paused,
         "seconds": sum(one.seconds for one in slices),
+        **({} if why is None else {"why": why}),
     }
     if as_json:
         tables.print_json(facts)
@@ -106,7 +111,7 @@ def scrub(
         raise typer.Exit(_BUSY)
     if findings or last.pass_findings or facts["not_blocked"]:
         raise typer.Exit(_MISMATCH)
-    raise typer.Exit(_NOT_APPLICABLE if progression_id is not None and not facts["checked"] else 0)
+    raise typer.Exit(0 if why is None else _NOT_APPLICABLE)
 
 
 def codes(as_json: Json = False) -> None:

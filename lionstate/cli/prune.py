@@ -30,7 +30,8 @@ def prune(
 
     Their branches, history, progressions and messages go; a message that another progression holds, in items or in
     JSON, or that another session or branch points at, stays. A session that runs is never touched. A progression whose
-    value cannot be read is named, and what it may hold stays. A session without a status counts as ended.
+    value cannot be read is named, and what it may hold stays. A session without a status counts as ended. Each batch
+    leaves an admin event ``prune_sessions`` with the cutoff, the counts and the sessions; --dry-run leaves none.
     """
     if not math.isfinite(keep_days):
         raise typer.BadParameter("must be a number of days", param_hint="--keep-days")
@@ -47,8 +48,9 @@ async def _pruned(state: Any, before: float, dry_run: bool, advance: Callable[[i
     total: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
     unreadable: set[str] = set()
     prune_batch = state.preview_prune if dry_run else state.prune_sessions
+    signed = {} if dry_run else {"actor": "lionstate prune"}
     after_id: str | None = None
-    while (found := await prune_batch(before=before, after_id=after_id))["last_id"] is not None:
+    while (found := await prune_batch(before=before, after_id=after_id, **signed))["last_id"] is not None:
         after_id = found["last_id"]
         total = {name: total[name] + found[name] for name in _COUNTS}
         unreadable.update(found["unreadable"])

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lionstate.cli.tables import duration, percent, print_json, printable, size
+from lionstate.cli.reasons import owner_line, stuck_lines, why_not_compared, why_stopped
+from lionstate.cli.tables import console, duration, note, percent, print_json, printable, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress, TaskID
     from rich.table import Table
 
@@ -20,12 +20,6 @@ __all__ = ["counter", "pause_line", "progress", "progress_lines", "stages", "sta
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
-
-
-def _console(**options: Any) -> Console:
-    from rich.console import Console
-
-    return Console(**options)
 
 
 def _table(*columns: str, **options: Any) -> Table:
@@ -50,16 +44,6 @@ def pause_line(found: MigrationStatus) -> str:
     return printable(f"migration: {verb} by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
 
 
-def _throttle_lines(found: MigrationStatus) -> Iterator[str]:
-    """Each signal that migration waits for, with value, limit and age, and whether the lane starves."""
-    for one in found.throttle.tripped:
-        value = "unknown" if one.value is None else f"{one.value:,.6g}"
-        age = f"for {one.age_seconds or 0.0:.0f} s"
-        yield f"throttled: {one.signal} {value}, limit {one.limit:,.6g}, {age} ({one.reason})"
-    if found.throttle.starved:
-        yield f"STARVED: throttled without progress for {found.throttle.waited_seconds or 0.0:.0f} s"
-
-
 def _orders_line(found: MigrationStatus) -> str:
     """What an operator ordered beside a pause; empty without orders."""
     told = []
@@ -68,15 +52,6 @@ def _orders_line(found: MigrationStatus) -> str:
         told.append(f"cutovers BY COMMAND ONLY by {hold.actor}: {hold.reason or 'no reason given'}")
     told += [f"{kind} {count}" for kind, count in sorted(found.orders.counts.items())]
     return printable("; " + "; ".join(told)) if told else ""
-
-
-def _owner_line(found: MigrationStatus) -> str:
-    """Which process migrates the store."""
-    owner = found.owner
-    if owner.owner is None:
-        return "owner: no process migrates this store now"
-    who = "this process" if owner.is_self else printable(owner.owner)
-    return f"owner: {who}, for {owner.left_seconds:.0f} s more unless it renews (epoch {owner.epoch})"
 
 
 def _notice(found: MigrationStatus) -> Iterator[str]:
@@ -139,34 +114,33 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    console = _console(soft_wrap=True)
-    console.print(pause_line(found) + _orders_line(found), highlight=False, markup=False)
-    for line in _throttle_lines(found):
-        console.print(line, highlight=False)
+    note(pause_line(found) + _orders_line(found))
+    for line in stuck_lines(found):
+        note(line)
     if found.maintenance_enabled is not None:
-        console.print(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
+        note(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
     table = _table("phase", "progressions", box=None)
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
-    console.print(table)
-    console.print(f"items still to copy: {_remaining(found)}", highlight=False)
+    console().print(table)
+    note(f"items still to copy: {_remaining(found)}")
     for line in progress_lines(found):
-        console.print(line, highlight=False)
+        note(line)
     for name, counts in (("blocked", found.blocked), ("held", found.held)):
         for reason, count in sorted(counts.items()):
-            console.print(f"{name}: {reason} {count}", highlight=False)
-    for line in (_owner_line(found), *_notice(found), *_ready_lines(found), *_foreign_lines(found)):
-        console.print(line, highlight=False)
+            note(f"{name}: {reason} {count}")
+    for line in (owner_line(found.owner), *_notice(found), *_ready_lines(found), *_foreign_lines(found)):
+        note(line)
     for line in _proof_lines(found):
-        console.print(line, highlight=False)
+        note(line)
     if found.compat_read_everywhere:
-        console.print("compat read is on for every progression")
+        note("compat read is on for every progression")
     if found.hottest:
         hot = _table("hottest still-JSON progressions", "appends seen", "bytes", "measured", box=None)
         for entry in found.hottest:
             stored = "unknown" if entry.size_bytes is None else str(entry.size_bytes)
             hot.add_row(printable(entry.progression_id), str(entry.appends), stored, _ago(entry.measured_at))
-        console.print(hot)
+        console().print(hot)
 
 
 def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bool) -> None:
@@ -191,8 +165,9 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         "remaining_items": after.remaining_items,
         "remaining_admitted_items": after.remaining_admitted_items,
     }
+    why = why_stopped(last, after)
     if as_json:
-        print_json(summary)
+        print_json({**summary, "why": why})
         return
     table = _table(show_header=False, box=None)
     for name, value in summary.items():
@@ -200,10 +175,11 @@ def steps(found: Sequence[MigrationStep], after: MigrationStatus, *, as_json: bo
         if text is None:
             text = _UNMEASURED
         table.add_row(name.replace("_", " "), f"{text:.3f}" if isinstance(text, float) else str(text))
-    console = _console(soft_wrap=True)
     if after.pause is not None:
-        console.print(pause_line(after), highlight=False, markup=False)
-    console.print(table)
+        note(pause_line(after))
+    console().print(table)
+    for line in why:
+        note(line)
 
 
 def verification(found: VerificationResult, *, as_json: bool) -> None:
@@ -216,7 +192,9 @@ def verification(found: VerificationResult, *, as_json: bool) -> None:
         value = getattr(found, name)
         if value is not None:
             table.add_row(name.replace("_", " "), str(value))
-    _console().print(table)
+    console().print(table)
+    if (why := why_not_compared(found)) is not None:
+        note(why)
 
 
 @contextmanager
@@ -262,9 +240,9 @@ def counter(what: str, *, show: bool) -> Iterator[Callable[[int], None]]:
 def _bar(*, show: bool) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = _console(stderr=True)
+    shown = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, disable=not (show and console.is_terminal))
+    return Progress(*columns, console=shown, disable=not (show and shown.is_terminal))
 
 
 def _migratable(found: MigrationStatus) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ago",
     "cell",
+    "console",
     "done",
     "duration",
     "note",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 _CONTENT = 80
+# Wider than any row: a pipe has no width, and what `grep` reads must be whole.
+_PIPE_WIDTH = 1_000_000
 
 
 def print_json(value: object) -> None:
@@ -58,7 +61,7 @@ def printable(text: str) -> str:
 
 
 def cell(name: str, value: Any) -> str:
-    """A column's value as text: a time of day for ``…_at``, nothing as a dash, a long text cut."""
+    """A column's value as text: a time of day for ``…_at``, nothing as a dash, a long text cut on a terminal."""
     if value is None:
         return "-"
     if name.endswith("_at") and isinstance(value, (int, float)):
@@ -74,7 +77,7 @@ def cell(name: str, value: Any) -> str:
 
         text = wire.encode(value).decode()
     text = printable(" ".join(text.split()))
-    return text if len(text) <= _CONTENT else text[: _CONTENT - 1] + "…"
+    return text if len(text) <= _CONTENT or not sys.stdout.isatty() else text[: _CONTENT - 1] + "…"
 
 
 def ago(then: float) -> str:
@@ -118,7 +121,7 @@ def print_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], *, title:
     table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
     for row in rows:
         table.add_row(*(escape(printable(text)) for text in row))
-    _console().print(table)
+    console().print(table)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
@@ -129,12 +132,12 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in facts.items():
         table.add_row(name, escape(cell(name, value)))
-    _console().print(table)
+    console().print(table)
 
 
-def _console() -> Console:
+def console(**options: Any) -> Console:
+    """What prints: as wide as the terminal; without one nothing is cut or folded, whatever its length."""
     from rich.console import Console
 
-    # A pipe has no width: rows of a table that is read by `grep` must not be cut at 80 columns.
-    found = Console()
-    return found if found.is_terminal else Console(width=400)
+    found = Console(**options)
+    return found if found.is_terminal else Console(width=_PIPE_WIDTH, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -138,7 +137,7 @@ class StateClient(Facade):
         return result
 
     async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> list[Outcome]:
-        codecs = [_codec(operation.script) for operation, _, _ in calls]
+        codecs = [wire.codec_of(operation.script) for operation, _, _ in calls]
         deadline = time.monotonic() + self._transport.timeout
         encoded = [
             Call(
@@ -160,7 +159,7 @@ class StateClient(Facade):
     async def _stale(
         self, lag: float, script: Callable[Concatenate[Any, P], Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> Any:
-        operation, codec = operation_of(script), _codec(script)
+        operation, codec = operation_of(script), wire.codec_of(script)
         answer = await self._transport.request(
             "POST",
             f"/v1/ops/{operation.name}",
@@ -182,7 +181,7 @@ class StateClient(Facade):
         self, script: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], key: str | None = None
     ) -> Any:
         operation = operation_of(script)
-        codec = _codec(script)
+        codec = wire.codec_of(script)
         params = operation.bind(args, kwargs)
         writes, idempotent = operation.writes, operation.idempotent
         return await self._call(operation.name, codec, params, writes=writes, idempotent=idempotent, key=key)
@@ -198,8 +197,3 @@ def _outcome(codec: wire.Codec, call: Call, reply: wire.BatchReply) -> Outcome:
         return Written(codec.decode_result(reply.result))
     error = call.named(wire.error_from_problem(reply.error))
     return Unknown(error) if isinstance(error, OutcomeUnknownError) else NotWritten(error)
-
-
-@functools.cache
-def _codec(script: Callable[..., Any]) -> wire.Codec:
-    return wire.Codec.of(script)

@@ -37,16 +37,12 @@ from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
 from lionstate.dialects.bulk_postgresql import PostgresqlBulk
 from lionstate.dialects.records_postgresql import PostgresqlRecords
 from lionstate.dialects.server import PostgresqlServer
+from lionstate.dialects.sqlstates import error_of_state
 from lionstate.dialects.statement import Statement
 from lionstate.errors import (
-    BackendBusyError,
-    BackendError,
     BackendUnavailableError,
-    ConflictError,
-    ForeignKeyError,
     InvalidInputError,
     StateError,
-    UniqueConflictError,
 )
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_items, progression_storage_state
@@ -171,9 +167,6 @@ _ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.n
 # its rows were seen to be chosen for a page.
 _PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true)")
 
-# Also wrong credentials and a database that does not exist: the server cannot be used as it was named.
-_UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")
-_QUERY_CANCELED = "57014"
 _JSON_WHITESPACE = " \t\n\r"
 
 
@@ -368,7 +361,7 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
             if "InternalClientError" in told or ("InterfaceError" in told and "closed" in told):
                 return BackendUnavailableError("the connection to the database was lost")
             return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
-        return _by_state(state)
+        return error_of_state(state)
 
     def is_store_failure(self, error: BaseException) -> bool:
         return isinstance(self.classify_error(error), BackendUnavailableError)
@@ -377,19 +370,3 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
         # A cached statement whose plan a schema change made invalid is prepared anew the next time.
         stale = "InvalidCachedStatement" in type(getattr(error, "orig", None) or error).__name__
         return stale or _sqlstate(error) in ("40001", "40P01")
-
-
-def _by_state(state: str) -> StateError:
-    if state in ("55P03", "40P01", "40001"):
-        return BackendBusyError(f"rows stayed locked or the transaction had to give way ({state})")
-    if state == "23503":
-        return ForeignKeyError()
-    if state == "23505":
-        return UniqueConflictError()
-    if state.startswith("23"):
-        return ConflictError(f"the database refused the row ({state})")
-    if state.startswith(("22", "54")):
-        return InvalidInputError(f"the database cannot store a value ({state})")
-    if state.startswith(_UNAVAILABLE) and state != _QUERY_CANCELED:
-        return BackendUnavailableError(f"the database cannot be used ({state}): is it up and as the URL says?")
-    return BackendError(f"the database failed ({state})")

@@ -141,14 +141,18 @@ class Load(SilentObserver):
             since = self._pinned_since if self._pending > _PINNED_FRAMES else None
             found[ThrottleSignal.WAL_PINNED] = 0.0 if since is None else self._clock() - since
         if self._path is not None:
-            found[ThrottleSignal.FREE_DISK] = _free_bytes(self._path)
+            found[ThrottleSignal.FREE_DISK] = self.free_bytes()
         return found
 
+    def free_bytes(self) -> float | None:
+        """Bytes that may still be written beside the store's file, which is not opened (design §2.4).
 
-def _free_bytes(path: Path) -> float | None:
-    """Bytes that may still be written beside the store; the file itself is not opened (design §2.4)."""
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None
-    return float(found.f_bavail) * found.f_frsize
+        None where the store is no file, or nobody can tell.
+        """
+        if self._path is None:
+            return None
+        try:
+            found = os.statvfs(self._path)
+        except OSError:
+            return None
+        return float(found.f_bavail) * found.f_frsize

@@ -2,7 +2,7 @@
 
     StateError                                 HTTP  exit
     ├ InvalidInputError (ValueError)            400   2
-    │   └ ArtifactPathError
+    │   └ ArtifactPathError  MissingKeyError (KeyError)
     ├ AccessDeniedError                         401   2   raised by the daemon's listeners
     ├ NotFoundError (LookupError)               404   4
     ├ ConflictError                             409   1
@@ -36,6 +36,7 @@ from typing import Final
 
 from lionstate.codes import BlockedCode, HeldReason
 from lionstate.errors.base import StateError, WithReason
+from lionstate.errors.input import ArtifactPathError, InvalidInputError, MissingKeyError
 
 __all__ = [
     "ERROR_CODES",
@@ -58,6 +59,7 @@ __all__ = [
     "IdempotencyConflictError",
     "InvalidInputError",
     "MalformedCollectionError",
+    "MissingKeyError",
     "NestedWriteError",
     "NotEmptyError",
     "NotFoundError",
@@ -84,20 +86,6 @@ __all__ = [
     "WireError",
     "error_from_code",
 ]
-
-
-class InvalidInputError(StateError, ValueError):
-    """An argument is not acceptable; nothing was changed."""
-
-    code = "invalid_input"
-    http_status = 400
-    exit_code = 2
-
-
-class ArtifactPathError(InvalidInputError):
-    """An artifact contract or one of its paths is not acceptable (ADR-0055 D5)."""
-
-    code = "artifact_path"
 
 
 class AccessDeniedError(StateError):

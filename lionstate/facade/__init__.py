@@ -1,4 +1,8 @@
-"""The public methods of a store, one mixin per record family; what runs them is the runner's matter."""
+"""The public methods of a store, one mixin per record family; what runs them is the runner's matter.
+
+A mapping is read by key, as LionAGI does: a required key that it lacks is ``MissingKeyError``, a ``KeyError`` and an
+``InvalidInputError`` at once, in process and through a daemon (400, code ``missing_key``); nothing was written.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from lionstate.engine.replicas import require_lag
 from lionstate.errors import InvalidInputError
 from lionstate.facade.approvals import ApprovalFacade
 from lionstate.facade.batch import Batch
+from lionstate.facade.branches import BranchFacade
 from lionstate.facade.controls import ControlFacade
-from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
+from lionstate.facade.conversation import MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
 from lionstate.facade.dispatches import DispatchFacade
 from lionstate.facade.engines import EngineFacade

@@ -23,7 +23,8 @@ class InvocationFacade(Runner):
             invocation: Columns by name; ``id``, ``skill`` and ``started_at`` are required, ``status`` is ``running``
                 unless given, other keys are left alone. A new running one gets its first history row.
         Raises:
-            InvalidInputError: A column is missing or has no such value; nothing was written.
+            MissingKeyError: A required column is missing; nothing was written.
+            InvalidInputError: A value is not acceptable; nothing was written.
 
         Cost: one statement for an existing id, three for a new one.
         Contract: ADR-0055 D1; reference §2.2, §2.8.
@@ -154,6 +155,8 @@ class InvocationFacade(Runner):
             limit: Sessions of each invocation, 1 to 1,000; ``list_sessions_for_invocation`` reads further ones.
         Returns:
             An entry for every requested id, sessions oldest first.
+        Raises:
+            InvalidInputError: They are more than 10,000 in all.
 
         Cost: one query over the index on the invocation.
         Contract: ADR-0055 D1; reference §2.2.

@@ -13,19 +13,23 @@ __all__ = ["RetentionFacade"]
 class RetentionFacade(Runner):
     """Methods that remove ended sessions and what only they hold."""
 
-    async def prune_sessions(self, *, before: float, after_id: str | None = None, limit: int = 50) -> dict[str, Any]:
+    async def prune_sessions(
+        self, *, before: float, after_id: str | None = None, limit: int = 50, actor: str = "prune_sessions"
+    ) -> dict[str, Any]:
         """Remove a batch of ended sessions that nobody has touched for long, and what only they hold.
 
         A session goes when its status is terminal, or it has none, and it was created, updated, last written to and
         ended before ``before``. With it go its branches and history, the progressions to which nothing else points,
         and their messages that no other progression holds, in items or in JSON, and no other session or branch points
         at. Artifacts, plays, team messages, dispatches and approvals stay and lose the session. What a progression may
-        hold whose value cannot be read stays.
+        hold whose value cannot be read stays. A batch that removes something notes one admin event ``prune_sessions``
+        in its transaction: ``before``, the counts, and the ids of the sessions.
 
         Args:
             before: Epoch seconds.
             after_id: ``last_id`` of the batch before.
             limit: Sessions, 1 to 100.
+            actor: Who prunes, for the event.
         Returns:
             ``sessions``, ``branches``, ``progressions`` and ``messages`` that went, ``unreadable`` progressions by id,
             and ``last_id``, None when there was nothing left.
@@ -37,7 +41,7 @@ class RetentionFacade(Runner):
         ``remove_deleted_rows`` or by maintenance.
         Contract: ADR-0117 D1, D4; design decision 18.
         """
-        return await self._run(retention.prune_sessions, before=before, after_id=after_id, limit=limit)
+        return await self._run(retention.prune_sessions, before=before, after_id=after_id, limit=limit, actor=actor)
 
     async def preview_prune(self, *, before: float, after_id: str | None = None, limit: int = 50) -> dict[str, Any]:
         """Count what ``prune_sessions`` would remove, batch by batch, and change nothing.

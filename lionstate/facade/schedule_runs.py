@@ -26,7 +26,8 @@ class ScheduleRunFacade(Runner):
                 ``running`` unless given, other keys are left alone. ``queued``, ``running``, ``failed`` and
                 ``skipped`` have a first row.
         Raises:
-            InvalidInputError: A column is missing or has no such value; nothing was written.
+            MissingKeyError: A required column is missing; nothing was written.
+            InvalidInputError: A value is not acceptable; nothing was written.
             UniqueConflictError: The id exists.
             ForeignKeyError: The schedule, the invocation or the parent is missing.
 

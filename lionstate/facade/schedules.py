@@ -37,6 +37,7 @@ class ScheduleFacade(Runner):
             audit_context: Where it comes from; None: nothing was observed.
             reason: Why; None records ``schedule_definition.created.observed``.
         Raises:
+            MissingKeyError: A required column is missing; nothing was written.
             InvalidInputError: A value is not acceptable, or the id was a schedule's before, deleted or not; nothing
                 was written.
             UniqueConflictError: The name is taken.
@@ -94,7 +95,7 @@ class ScheduleFacade(Runner):
             limit: Rows, 1 to 1,000; None reads all of them, up to 10,000.
             offset: Rows before the page.
         Raises:
-            InvalidInputError: The page is out of bounds, or without a limit there are more than 10,000.
+            InvalidInputError: The page is out of bounds, or without a limit there are more than 10,000: read pages.
 
         Contract: ADR-0055 D1; reference §2.3.
         """

@@ -24,7 +24,8 @@ class ShowFacade(Runner):
                 given, ``updated_at`` is always now, other keys are left alone. A new one that is ``active`` or
                 ``imported`` gets its first history row.
         Raises:
-            InvalidInputError: A column is missing or has no such value; nothing was written.
+            MissingKeyError: A required column is missing; nothing was written.
+            InvalidInputError: A value is not acceptable; nothing was written.
             UniqueConflictError: Another show has the topic.
 
         Contract: ADR-0055 D1; reference §2.2, §2.8.
@@ -77,7 +78,8 @@ class ShowFacade(Runner):
                 ``attempt`` 1 and ``depends_on`` [] unless given, other keys are left alone. A new pending one gets its
                 first history row.
         Raises:
-            InvalidInputError: A column is missing or has no such value; nothing was written.
+            MissingKeyError: A required column is missing; nothing was written.
+            InvalidInputError: A value is not acceptable; nothing was written.
             UniqueConflictError: The show has a play of this name.
             ForeignKeyError: The show or the session is missing.
 

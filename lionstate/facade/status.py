@@ -23,7 +23,15 @@ def warn_default_reason(method: str, changes: Mapping[str, Any]) -> None:
 
 
 class StatusFacade(Runner):
-    """Methods on statuses."""
+    """Methods on statuses.
+
+    A change into a terminal status calls nobody back, as LionAGI does in its process (reference §2.8): here another
+    process or a daemon makes it as often, where a listener of yours hears nothing, and what is told after the commit is
+    lost with the process. Who must be told gets a dispatch in the same transaction, ``async with state.batch() as b:
+    b.update_status(…); b.enqueue_dispatch(…)``: both are there or neither, and a daemon's ``delivery.command`` delivers
+    it at least once. A guard that does not hold (False) is no error, and the dispatch is there then too. LionAGI with
+    the bridge goes on to announce what it changes.
+    """
 
     async def update_status(
         self,

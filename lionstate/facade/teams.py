@@ -24,7 +24,8 @@ class TeamFacade(Runner):
             team: Columns by name; ``id`` and ``name`` are required, ``status`` is ``active`` and ``members`` [] unless
                 given, ``member_count`` follows ``members``, other keys are left alone.
         Raises:
-            InvalidInputError: A column is missing or has no such value; nothing was written.
+            MissingKeyError: A required column is missing; nothing was written.
+            InvalidInputError: A value is not acceptable; nothing was written.
 
         Contract: ADR-0055 D1.
         """
@@ -83,7 +84,8 @@ class TeamFacade(Runner):
             message: Columns by name; ``id``, ``team_id``, ``sender`` and ``content`` are required, ``recipient`` is
                 ``all`` unless given, several names are joined by commas; other keys are left alone.
         Raises:
-            InvalidInputError: A column is missing or has no such value; nothing was written.
+            MissingKeyError: A required column is missing; nothing was written.
+            InvalidInputError: A value is not acceptable; nothing was written.
             ForeignKeyError: The team or the session is missing.
 
         Contract: ADR-0055 D1; reference §2.2.

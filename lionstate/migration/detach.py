@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,7 +78,11 @@ def _refuse_owner(conn: Connection, names: set[str]) -> None:
         return
     found = read_ownership(conn, process_name())
     if found.owner is not None and not found.is_self:
-        raise OwnershipConflictError(f"{found.owner} migrates this store: stop it first; nothing was changed")
+        seconds = math.ceil(found.left_seconds)
+        raise OwnershipConflictError(
+            f"{found.owner} migrates this store: stop it first, or if it has died wait {seconds} s until its lease"
+            " ends; nothing was changed"
+        )
 
 
 def _refuse_left_json(conn: Connection, names: set[str]) -> int:

@@ -43,8 +43,8 @@ class KnobVerbs:
         Returns:
             The knob as it is then.
         Raises:
-            NotFoundError: There is no such knob; the message names those that there are.
-            InvalidInputError: The value is out of bounds, or the expiry has passed.
+            InvalidInputError: There is no such knob (the message names those that there are), the value is out of
+                bounds, or the expiry has passed.
 
         Contract: design decision 26.
         """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from lionstate.errors import InvalidInputError, NotFoundError
+from lionstate.errors import InvalidInputError
 
 __all__ = ["KNOBS", "Knob", "KnobSetting", "Knobs", "checked_knob", "with_values"]
 
@@ -114,12 +114,12 @@ def checked_knob(name: str, value: object) -> float:
     """The value of a knob, within its bounds and of its type.
 
     Raises:
-        NotFoundError: There is no such knob.
-        InvalidInputError: The value is no number, not whole where it must be, or out of bounds.
+        InvalidInputError: There is no such knob, or the value is no number, not whole where it must be, or out of
+            bounds.
     """
     knob = KNOBS.get(name)
     if knob is None:
-        raise NotFoundError(f"there is no such knob; there are {', '.join(KNOBS)}")
+        raise InvalidInputError(f"there is no such knob; there are {', '.join(KNOBS)}")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not knob.low <= value <= knob.high:
         raise InvalidInputError(f"{name} must be a number from {knob.low:g} to {knob.high:g}")
     if knob.is_whole and value != int(value):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, select
 
 from lionstate.dialects import ParentValue, dialect_of
+from lionstate.migration.foreign import ForeignWriters, read_foreign
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.verification import judge
 from lionstate.progression.phases import Phase
@@ -44,6 +45,7 @@ class Preflight:
         largest_bytes: Bytes of the largest value read.
         has_fence: Whether the database already refuses appends of programs that know only the JSON column; the
             first cutover installs it.
+        foreign: What was seen of other programs that write the store: automatic cutovers wait for them.
         seconds: How long the look took.
         measured_at: When it ended, epoch seconds. Values may have changed since they were read.
     """
@@ -56,6 +58,7 @@ class Preflight:
     largest_items: int
     largest_bytes: int
     has_fence: bool
+    foreign: ForeignWriters
     seconds: float
     measured_at: float
 
@@ -142,6 +145,9 @@ async def preflight(store: MigrationStore, *, limit: int) -> Preflight:
         await look.page(rows)
         after = rows[-1][0] if len(rows) == _PAGE_ROWS else None
     has_fence: bool = await store.read(fence_exists)
+    foreign: ForeignWriters = await store.read(
+        bound(read_foreign, seen=frozenset(store.parsed.append_counts), now=time.time())
+    )
     return Preflight(
         verdicts=dict(look.verdicts),
         named={code: tuple(ids) for code, ids in sorted(look.named.items())},
@@ -151,6 +157,7 @@ async def preflight(store: MigrationStore, *, limit: int) -> Preflight:
         largest_items=look.largest_items,
         largest_bytes=look.largest_bytes,
         has_fence=has_fence,
+        foreign=foreign,
         seconds=time.monotonic() - began,
         measured_at=time.time(),
     )

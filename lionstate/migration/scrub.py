@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from lionstate.errors import BlockedCode
+from lionstate.errors import BlockedCode, NotFoundError
 from lionstate.migration.admission import Finding, Judged, block
 from lionstate.migration.control import get_pause
 from lionstate.migration.findings import block_doubt, block_orphans, doubt_of
@@ -33,6 +33,7 @@ from lionstate.migration.scrub_pass import (
     next_page,
     save_pass,
 )
+from lionstate.migration.verification import read_value
 from lionstate.migration.verify import Replaced, compare_copied
 from lionstate.migration.walk import FrozenSide, ItemsWalk, advance, frozen_side, judge_rows, look
 from lionstate.progression.phases import Authority, Phase
@@ -173,12 +174,20 @@ class Scrubber:
         return doing.result(found, paused=is_paused)
 
     async def one(self, progression_id: str) -> ScrubSlice:
-        """Compare one progression to its end, whatever that takes; nothing is checked when it is not comparable."""
+        """Compare one progression to its end, whatever that takes; nothing is checked when it is not comparable.
+
+        Raises:
+            NotFoundError: There is no such progression.
+        """
         doing = _Slice(float("inf"), float("inf"))
         found, is_paused = await self._store.read(bound(_stand, time.time()))
         if is_paused:
             return doing.result(found, paused=True)
         await self._check_whole(doing, progression_id)
+        if not doing.checked:
+            value, state = await self._store.read(bound(read_value, progression_id))
+            if value is None or (state is not None and state.is_tombstone):
+                raise NotFoundError("there is no such progression")
         return doing.result(replace(found, findings=sum(doing.findings.values())))
 
     def with_own(self, found: ProofStatus) -> ProofStatus:

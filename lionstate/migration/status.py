@@ -10,9 +10,10 @@ from sqlalchemy import Connection, func, or_, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
-from lionstate.migration.candidates import foreign_sessions
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.fence import read_fence
+from lionstate.migration.foreign import read_foreign
+from lionstate.migration.lane import read_elsewhere
 from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.progress import read_progress
@@ -20,14 +21,12 @@ from lionstate.migration.report import BlockedProgression, HotProgression, Migra
 from lionstate.migration.scrub_pass import ProofStatus, load_pass
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
-from lionstate.progression.sightings import sighted_at
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
 
 __all__ = ["Counts", "count_phases", "read_blocked", "read_status"]
 
 _s = progression_storage_state.c
-_NAMED = 100
 
 
 def completion(phases: Mapping[str, int]) -> float:
@@ -91,8 +90,7 @@ def read_status(
     remaining, oldest = conn.execute(dual).one()
     pause = get_pause(conn, now)
     progress, amounts = read_progress(conn, phases, paused=pause is not None, now=now)
-    sessions = [pid for pid, _ in foreign_sessions(conn) if not seen.get(pid)]
-    written = dialect_of(conn).written_by_others(conn, _NAMED)
+    foreign = read_foreign(conn, seen=seen, now=now)
     return MigrationStatus(
         phases=dict(phases),
         remaining_items=None if phases["json"] else int(remaining or 0),
@@ -103,9 +101,9 @@ def read_status(
         hottest=_hottest(conn, limit, seen),
         pause=pause,
         accept_foreign_writers=switch_is_on(conn, ACCEPT_FOREIGN_KEY),
-        foreign_sessions=len(sessions),
-        foreign_progressions=len(written),
-        foreign_sighted_at=now if written else sighted_at(conn, now),
+        foreign_sessions=len(foreign.sessions),
+        foreign_progressions=len(foreign.progressions),
+        foreign_sighted_at=foreign.sighted_at,
         compat_read_everywhere=switch_is_on(conn, COMPAT_READ_KEY),
         sizes_measured=amounts.sized,
         sizes_measured_at=amounts.measured_at,
@@ -118,6 +116,7 @@ def read_status(
         progress=progress,
         maintenance_enabled=get_maintenance_enabled(conn),
         proof=ProofStatus.of(load_pass(conn)),
+        elsewhere=read_elsewhere(conn, process, now),
     )
 
 

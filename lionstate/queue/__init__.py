@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lionstate.queue.news import CommitNews
-from lionstate.queue.probe import probe_writes
+from lionstate.queue.probe import probe_reads, probe_writes
 from lionstate.queue.receipts import ReceiptLimits, RequestKey
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.write_queue import WriteQueue
@@ -16,5 +16,6 @@ __all__ = [
     "Ticket",
     "TicketClass",
     "WriteQueue",
+    "probe_reads",
     "probe_writes",
 ]

@@ -118,7 +118,6 @@ class _Kept(msgspec.Struct):
 
 
 _kept = msgspec.json.Decoder(_Kept)
-_codec_of = functools.cache(wire.Codec.of)
 _table = request_receipts.c
 _this = (_table.caller == bindparam("of_caller")) & (_table.key == bindparam("of_key"))
 _find = Statement(select(_table.params_hash, _table.outcome, _table.created_at).where(_this))
@@ -180,7 +179,7 @@ class Receipts:
         """
         whole = {**_defaults(operation.script), **params}
         params_hash = await run_pure(_hash_of, (operation.name, whole), operation.size(params))
-        return Claim(key, params_hash, _codec_of(operation.script))
+        return Claim(key, params_hash, wire.codec_of(operation.script))
 
     def once(self, claim: Claim, call: Call) -> Call:
         """The call, run only if its receipt is not there yet."""

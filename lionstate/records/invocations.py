@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from sqlalchemy import Column, Connection, ScalarSelect, Table, func, select, tuple_
 
@@ -25,6 +25,7 @@ from lionstate.schema.execution import invocations
 from lionstate.schema.scheduling import schedule_runs
 
 __all__ = [
+    "MOST_SESSIONS",
     "InvocationChanges",
     "count_invocations",
     "create_invocation",
@@ -53,6 +54,7 @@ class InvocationChanges(StatusReason, total=False):
 
 
 WRITABLE = InvocationChanges.__annotations__.keys() - StatusReason.__annotations__.keys()
+MOST_SESSIONS: Final = 10_000
 _COLUMNS = WRITABLE | {"id", "created_at"}
 _row = row_of(invocations, _COLUMNS, ("id", "skill", "started_at"))
 
@@ -154,13 +156,16 @@ def list_running_invocations_for_reaping(
 def list_sessions_for_invocations(
     conn: Connection, /, invocation_ids: Sequence[str], *, limit: int = 1000
 ) -> dict[str, list[dict[str, Any]]]:
-    """The sessions of several invocations, oldest first, at most ``limit`` for each."""
+    """The sessions of several invocations, oldest first, at most ``limit`` for each and a bound for all."""
     found: dict[str, list[dict[str, Any]]] = {invocation_id: [] for invocation_id in invocation_ids}
     if not found:
         return found
     order = (sessions.c.created_at, sessions.c.id)
     statement = first_of_each(conn, sessions.c, sessions.c.invocation_id, found, order=order, limit=limit)
-    for row in session_rows(conn, statement):
+    rows = session_rows(conn, statement.limit(MOST_SESSIONS + 1))
+    if len(rows) > MOST_SESSIONS:
+        raise InvalidInputError(f"more than {MOST_SESSIONS} sessions: ask for fewer invocations, or for fewer of each")
+    for row in rows:
         found[row["invocation_id"]].append(row)
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
+from lionstate.audit import record_event
 from lionstate.dialects import dialect_of
 from lionstate.progression.delete import list_tombstones, remove_tombstone_chunk
 from lionstate.progression.storage_state import lock_many
@@ -30,6 +31,7 @@ __all__ = ["preview_prune", "prune_sessions", "remove_deleted_rows"]
 _MOST_SESSIONS = 100
 _MOST_ROWS = 10_000
 _TOMBSTONES = 100
+_PRUNER = "prune_sessions"
 _ENDED = tuple(sorted(ENTITIES["session"].terminal))
 _session = sessions.c
 
@@ -64,17 +66,22 @@ def _result(batch: Sequence[str], plan: Removal, gone_branches: int, gone_messag
 _NOTHING = Removal((), (), ())
 
 
-@takes(before=finite_number, after_id=optional(check_text), limit=whole(1, _MOST_SESSIONS))
+@takes(before=finite_number, after_id=optional(check_text), limit=whole(1, _MOST_SESSIONS), actor=check_text)
 def prune_sessions(
-    conn: Connection, /, *, before: float, after_id: str | None = None, limit: int = 50
+    conn: Connection, /, *, before: float, after_id: str | None = None, limit: int = 50, actor: str = _PRUNER
 ) -> dict[str, Any]:
-    """Remove a batch of old sessions in the order of their ids, and what nothing else holds."""
+    """Remove a batch of old sessions in the order of their ids, and what nothing else holds, with one event."""
     if not _batch(conn, before, after_id, 1):
         return _result((), _NOTHING, 0, 0)
     lock_conversations(conn)
     batch = _batch(conn, before, after_id, limit)
     plan = plan_removal(conn, batch)
-    return _result(batch, plan, *remove_sessions(conn, batch, plan))
+    found = _result(batch, plan, *remove_sessions(conn, batch, plan))
+    if batch:
+        counts = {**found, "unreadable": len(plan.unreadable)}
+        del counts["last_id"]
+        record_event(conn, "prune_sessions", details={"before": before, **counts, "session_ids": batch}, actor=actor)
+    return found
 
 
 @takes(before=finite_number, after_id=optional(check_text), limit=whole(1, _MOST_SESSIONS))

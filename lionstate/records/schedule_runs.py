@@ -28,7 +28,7 @@ from lionstate.records.status import (
     write_status,
 )
 from lionstate.records.status_vocabulary import ENTITIES
-from lionstate.records.values import CheckedRow, check_choice, check_text, encoded_json, finite_number
+from lionstate.records.values import CheckedRow, check_choice, check_text, encoded_json, finite_number, require_keys
 from lionstate.schema.scheduling import schedule_runs, schedules
 
 __all__ = [
@@ -79,10 +79,9 @@ _UNDISPATCHED = "undispatched schedule run replaced during recovery"
 def _run(name: str, value: Any) -> CheckedRow:
     if isinstance(value, CheckedRow):
         return value
+    if isinstance(value, Mapping):
+        require_keys(name, value, (*_REQUIRED, *_GIVEN))
     row: CheckedRow = _row(name, value)
-    missing = [key for key in _GIVEN if key not in value]
-    if missing:
-        raise InvalidInputError(f"{name} needs {', '.join(missing)}, if only None")
     # None is a JSON value here, not the lack of one.
     row.update({key: encoded_json(key, None) for key in ("trigger_context", "action_args") if value[key] is None})
     check_choice("status", row.get("status"), RUN.statuses)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Float, Integer, Table, Text
 
-from lionstate.errors import InvalidInputError
+from lionstate.errors import InvalidInputError, MissingKeyError
 from lionstate.records.schemas import NUMBER, TEXT, described
 from lionstate.schema.types import Json, RawJson, bare_number, encode_json
 
@@ -27,6 +27,7 @@ __all__ = [
     "checked_row",
     "encoded_json",
     "finite_number",
+    "require_keys",
     "rough_size",
 ]
 
@@ -142,14 +143,26 @@ def checked_row(
         given: The caller's mapping.
         required: Columns that must be there and not None.
     Raises:
+        MissingKeyError: It lacks a required one.
         InvalidInputError: Names the column, never the value.
     """
     if not isinstance(given, Mapping):
         raise InvalidInputError(f"{what} must be a mapping, not {type(given).__name__}")
-    missing = [name for name in required if given.get(name) is None]
-    if missing:
-        raise InvalidInputError(f"{what} needs {', '.join(missing)}")
+    require_keys(what, given, required)
+    empty = [name for name in required if given[name] is None]
+    if empty:
+        raise InvalidInputError(f"{what} needs a value for {', '.join(empty)}, not None")
     return CheckedRow({name: _stored(table, name, given[name]) for name in names if name in given})
+
+
+def require_keys(what: str, given: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a mapping without these keys: the one rule of every method that takes one, ``create_…`` before all.
+
+    The error is a ``KeyError``, as with LionAGI, and an ``InvalidInputError`` with all that goes with it (400).
+    """
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise MissingKeyError(f"{what} needs {', '.join(missing)}")
 
 
 def _stored(table: Table, name: str, value: object) -> Any:

@@ -10,7 +10,7 @@ from lionstate.wire.batches import (
     decode_batch_request,
     decode_batch_response,
 )
-from lionstate.wire.codec import Codec, canonical, decode_call, encode
+from lionstate.wire.codec import Codec, canonical, codec_of, decode_call, encode
 from lionstate.wire.problems import decode_problem, error_from_problem, problem
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "BatchResponse",
     "Codec",
     "canonical",
+    "codec_of",
     "decode_batch_request",
     "decode_batch_response",
     "decode_call",

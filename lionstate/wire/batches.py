@@ -8,6 +8,7 @@ import msgspec
 
 from lionstate.errors import InvalidInputError, WireError
 from lionstate.wire.codec import sentence
+from lionstate.wire.doubled import refuse_doubled_keys
 
 __all__ = [
     "BatchCall",
@@ -54,13 +55,15 @@ _batch_response = msgspec.json.Decoder(BatchResponse)
 
 
 def decode_batch_request(body: bytes) -> BatchRequest:
-    """Decode a batch request without looking into its parameters.
+    """Decode a batch request; of its parameters it is proved that no object has a key twice.
 
     Raises:
-        InvalidInputError: It is not one.
+        InvalidInputError: It is not one, or a key stands twice.
     """
     try:
-        return _batch_request.decode(body)
+        request = _batch_request.decode(body)
+        refuse_doubled_keys("batch", body, 0)
+        return request
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
         raise InvalidInputError(sentence("batch", exc)) from None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from lionstate.errors import InvalidInputError
+from lionstate.errors import InvalidInputError, MissingKeyError
 from lionstate.operations import OPERATIONS
 from tests.support.backends import Backend
 from tests.support.records import assert_refused_unchanged
@@ -20,13 +21,41 @@ _READS = {
 }
 
 
-_PLAIN = {"str": "n", "float": 0.0, "int": 0}
+_PLAIN = {"str": "n", "float": 0.0, "int": 0, "Mapping[str, Any]": {}}
 
 
 def _required(name: str) -> dict[str, Any]:
-    """Arguments that a call must have; a list where they are no number and no text."""
-    found = OPERATIONS[name].parameters
-    return {one.name: _PLAIN.get(one.annotation, []) for one in found if one.default is one.empty}
+    """Arguments that a call must have: None where they may be, a list where they are nothing simpler."""
+    found = [one for one in OPERATIONS[name].parameters if one.default is one.empty]
+    return {one.name: None if one.annotation.endswith("None") else _PLAIN.get(one.annotation, []) for one in found}
+
+
+def _mappings() -> dict[str, tuple[str, list[str]]]:
+    """Of each operation that takes a mapping, the parameter and the keys that it must have."""
+    return {
+        name: (parameter, schema["required"])
+        for name, entry in sorted(OPERATIONS.items())
+        for parameter, schema in entry.schemas.items()
+        if "required" in schema
+    }
+
+
+async def test_a_mapping_without_a_required_key(backend: Backend, state: Any) -> None:
+    """One rule for all of them: a KeyError, as in LionAGI, and an invalid argument; None is a value, not a lack."""
+    found = _mappings()
+    assert {"create_session", "create_schedule_run", "insert_message"} < found.keys() and len(found) > 12
+    lacking, empty = [], []
+    for name, (parameter, required) in found.items():
+        arguments = _required(name)
+        for key in required:
+            given = {other: "x" for other in required if other != key}
+            lacking.append(getattr(state, name)(**{**arguments, parameter: given}))
+        empty.append(getattr(state, name)(**{**arguments, parameter: {**dict.fromkeys(required, "x"), "id": None}}))
+    await assert_refused_unchanged(backend, MissingKeyError, *lacking)
+    with pytest.raises(KeyError, match=r"^session needs progression_id$"):
+        await state.create_session({"id": "s"})
+    outcomes = await asyncio.gather(*empty, return_exceptions=True)
+    assert {InvalidInputError} == {type(outcome) for outcome in outcomes}
 
 
 @pytest.mark.parametrize("bad", ["a\0b", 5])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lionstate.errors import InvalidInputError, NotFoundError, TransitionRejectedError
+from lionstate.records import invocations
 from tests.support.backends import Backend
 from tests.support.records import assert_refused_unchanged, pick, put, put_session
 
@@ -186,7 +187,7 @@ async def test_reaping_pages_by_start_and_id(backend: Backend, state: Any) -> No
     assert ["b"] == [row["id"] for row in rest]
 
 
-async def test_sessions_of_several_invocations(backend: Backend, state: Any) -> None:
+async def test_sessions_of_several_invocations(backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         await state.create_invocation(_invocation(name))
     for number, (session, of) in enumerate((("s3", "a"), ("s2", "b"), ("s1", "a"))):
@@ -197,3 +198,7 @@ async def test_sessions_of_several_invocations(backend: Backend, state: Any) -> 
     }
     assert ({"k": 1}, False) == (found["b"][0]["node_metadata"], found["b"][0]["ended_at_is_approximate"])
     assert found["a"][:1] == await state.list_sessions_for_invocation("a", limit=1)
+    monkeypatch.setattr(invocations, "MOST_SESSIONS", 2)
+    with pytest.raises(InvalidInputError, match="more than 2 sessions"):
+        await state.list_sessions_for_invocations(["a", "b"])
+    assert 2 == sum(len(rows) for rows in (await state.list_sessions_for_invocations(["a", "b"], limit=1)).values())

@@ -47,6 +47,24 @@ async def _prune(state: Any, *, dry: bool = False, limit: int = 50) -> dict[str,
     return {**total, "unreadable": sorted(unreadable)}
 
 
+async def test_what_was_pruned_is_noted(backend: Backend, state: Any) -> None:
+    """One event a batch that removed something; a preview and an empty batch leave none."""
+    await put_progression(backend, "p", "json", ["m"])
+    await _messages(backend, "m")
+    for name in ("s0", "s1", "s2"):
+        await _session(backend, name, "p")
+    await state.preview_prune(before=CUT)
+    assert [] == await state.list_admin_events()
+    for after_id in (None, "s1", "s2"):
+        await state.prune_sessions(before=CUT, after_id=after_id, limit=2, actor="somebody")
+    newest, first = await state.list_admin_events()
+    counts = {"sessions": 2, "branches": 0, "progressions": 0, "messages": 0, "unreadable": 0}
+    assert {**counts, "before": CUT, "session_ids": ["s0", "s1"]} == first["details"]
+    assert ("prune_sessions", None, "somebody") == (first["action"], first["target_id"], first["actor"])
+    assert {**counts, "sessions": 1, "progressions": 1, "messages": 1}.items() <= newest["details"].items()
+    assert [newest["id"]] == [event["id"] for event in await state.list_admin_events(target_id="s2")]
+
+
 async def _sweep(state: Any) -> None:
     while await state.remove_deleted_rows(limit=3):
         pass

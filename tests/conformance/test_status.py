@@ -300,6 +300,25 @@ async def test_history_pages(backend: Backend, state: Any) -> None:
     )
 
 
+async def test_an_end_is_announced_by_a_dispatch_in_its_transaction(backend: Backend, state: Any) -> None:
+    """As the class says: both are there, or neither."""
+
+    async def end(name: str) -> None:
+        async with state.batch() as batch:
+            batch.enqueue_dispatch(kind="ended", deliver_to="ops", body={"session": name}, dedup_key=f"ended:{name}")
+            batch.update_status("session", name, **_OK)
+
+    await put_session(backend, "s")
+    await put_session(backend, "t", status="failed")
+    await end("s")
+    for name, error in (("t", TransitionRejectedError), ("missing", NotFoundError)):
+        with pytest.raises(error):
+            await end(name)
+    (dispatch,) = await state.list_dispatches()
+    assert {"session": "s"} == dispatch["payload"]["body"]
+    assert "completed" == (await state.get_session("s"))["status"]
+
+
 async def test_a_rejection_inside_an_atomic_batch_takes_everything_back(backend: Backend, state: Any) -> None:
     await put_session(backend, "s")
     await put_session(backend, "t", status="failed")

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, inspect
 from lionstate import StateDB
 from lionstate.cli import tables
 from lionstate.cli.commands import main
+from lionstate.copying import StoreCopy
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.engine.ownership import StoreLock
 from lionstate.engine.reader import PostgresqlReader
@@ -126,6 +127,24 @@ def test_lines_are_lines(run: Command, store: Path, tmp_path: Path) -> None:
     ] == out.splitlines()
     for line in ("a\nb", "a\x1b[2Jb", "a\x9bb", "a\u202eb"):
         assert "\ufffd" in tables.printable(line)
+
+
+def test_an_unfinished_copy_says_how_to_go_on(run: Command, store: Path, tmp_path: Path) -> None:
+    """Whatever opens the target of an interrupted copy is told: the same command goes on with it, and does."""
+    target = tmp_path / "copy.db"
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "copy":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(StoreCopy(store, target, on_progress=interrupt).run())
+    for words in (("stats",), ("prune",), ("progression-migrate", "status"), ("backup", "--to", tmp_path / "b")):
+        code, out, err = run(*words, "--url", target)
+        assert (3, "", 1) == (code, out, err.count("\n")), err
+        assert "unfinished copy: the same `lionstate copy` goes on with it" in err, words
+    assert 0 == run("copy", "--from", store, "--to", target)[0]
+    assert 0 == run("stats", "--url", target)[0]
 
 
 def test_errors_say_what_to_do(run: Command, store: Path, tmp_path: Path) -> None:

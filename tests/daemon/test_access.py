@@ -19,7 +19,16 @@ import pytest
 
 from lionstate.errors import InvalidInputError
 from lionstate.operations import OPERATIONS
-from lionstated.api import Bearers, Health, Listeners, Verb, operations_app, peer_policy, service_app
+from lionstated.api import (
+    Bearers,
+    Health,
+    Listeners,
+    Verb,
+    check_listeners,
+    operations_app,
+    peer_policy,
+    service_app,
+)
 from lionstated.api.access import caller_of
 from lionstated.api.problems import Guard, Policy
 from lionstated.api.server import Connection, Peer
@@ -182,8 +191,6 @@ async def test_a_batch_refuses_what_its_caller_may_not_one_by_one(serving: Servi
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no token"),
-        ("# nothing\n\n", "holds no token"),
         ("one\ntwo\n", "line 1 of auth.token_file"),
         ("read a\nroot b\n", "line 2 of auth.token_file"),
         ("a b c d\n", "line 1 of auth.token_file"),
@@ -197,6 +204,16 @@ def test_token_files_that_are_none(tmp_path: Path, text: str, said: str) -> None
     with pytest.raises(InvalidInputError, match=said) as caught:
         read_tokens(str(secret_file(tmp_path, text)))
     assert "secretish" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n\n"])
+def test_a_file_that_holds_none_lets_nobody_in(tmp_path: Path, text: str) -> None:
+    """A start without a listener that asks for tokens takes it; one with such a listener is told what is missing."""
+    given = {"auth__token_file": str(secret_file(tmp_path, text))}
+    assert () == check_listeners(fakes.settings_for(tmp_path, **given))
+    for key in ("listen__http", "listen__ops"):
+        with pytest.raises(InvalidInputError, match=f"{key.replace('__', '.')} .*token_file.*holds no token"):
+            check_listeners(fakes.settings_for(tmp_path, **given, **{key: "192.0.2.1:1"}))
 
 
 def test_token_files_that_everybody_reads(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ async def test_errors_are_problem_documents(
         (b'{"progression_id": "p", "message_id": "m", "x": 1}', "no parameter 'x'"),
         (b'{"progression_id": "\\ud800", "message_id": "m"}', "not valid JSON"),
         (b"[" * 100_000, "must be object"),
+        (b'{"progression_id": "p", "message_id": "m", "message_id": "m"}', "'message_id' is given twice"),
     ],
 )
 async def test_bad_input_stops_at_the_door(
@@ -181,6 +182,19 @@ async def test_the_two_reads_for_curl(serving: Serving, http: aiohttp.ClientSess
             await problem_of(answer, 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?limit=x"), 400, "invalid_input")
         await problem_of(await http.get("/v1/progressions/p/items?what=1"), 400, "invalid_input")
+        answer = await http.get("/v1/progressions/p/items?limit=1&limit=2")
+        assert "twice in the query" in (await problem_of(answer, 400, "invalid_input"))["detail"]
+
+
+async def test_a_key_stands_twice_in_a_batch(serving: Serving, http: aiohttp.ClientSession, store: FakeStore) -> None:
+    call = b'{"operation": "append_to_progression", "params": {"progression_id": "p", "message_id": "m"}}'
+    body = (
+        b'{"operations": [' + call + b", " + call.replace(b'"message_id"', b'"message_id": "a", "message_id"') + b"]}"
+    )
+    async with serving():
+        answer = await http.post("/v1/batch", data=body, headers={"Content-Type": "application/json"})
+        assert "has a key twice" in (await problem_of(answer, 400, "invalid_input"))["detail"]
+    assert store.runs == []
 
 
 async def test_an_unknown_field_of_a_batch_is_named(serving: Serving, http: aiohttp.ClientSession) -> None:

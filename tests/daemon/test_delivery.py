@@ -15,6 +15,7 @@ import pytest
 
 from lionstate import StateClient
 from lionstated.assembly import assemble
+from lionstated.delivery import DeliveryRunner
 from lionstated.process import Daemon
 from tests.daemon.fakes import settings_for
 from tests.support.eventually import eventually
@@ -74,7 +75,7 @@ class Delivering:
 async def _delivering(folder: Path, **flags: str) -> AsyncIterator[Delivering]:
     calls = folder / "calls"
     calls.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", _RECORD, str(calls), "{deliver_to}", "{payload}", "x{payload}"]
+    command = [sys.executable, "-c", _RECORD, str(calls), "{deliver_to}", "{payload}", "{other}"]
     given = {
         "storage__lionagi_compatible": "true",
         "database__sqlite_module": "stdlib",
@@ -105,7 +106,7 @@ async def test_the_command_gets_payload_destination_and_environment(
         assert (1, None) == (row["attempt"], row["last_error"])
         call = await given.called(found)
         assert row["payload"] == call["payload"]
-        assert ["a b;$(x)", row["payload"], "x{payload}"] == [
+        assert ["a b;$(x)", row["payload"], "{other}"] == [
             call["argv"][0],
             json.loads(call["argv"][1]),
             call["argv"][2],
@@ -162,15 +163,30 @@ async def test_no_more_commands_than_allowed_run_at_once(folder: Path) -> None:
 
 
 async def test_a_command_that_cannot_start_degrades_the_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays so while nothing is due, or nobody would be told; a command that starts ends it."""
     monkeypatch.setattr("lionstated.supervision._RETRY_SECONDS", (0.05, 0.05))
-    async with _delivering(folder, delivery__command='["/no/such/program"]') as given:
+    program, turns, turn = folder / "deliver", 0, DeliveryRunner._start_due
+
+    async def counted(self: DeliveryRunner) -> float:
+        nonlocal turns
+        turns += 1
+        return await turn(self)
+
+    monkeypatch.setattr(DeliveryRunner, "_start_due", counted)
+    async with _delivering(folder, delivery__command=json.dumps([str(program)])) as given:
         found = await given.enqueue()
         row = await given.until(found, lambda row: row["last_error"] is not None)
         assert "the command could not be started: No such file or directory" == row["last_error"]
         degraded = 'lionstate_service_degraded{service="delivery"}'
-        for value in (1.0, 0.0):
-            await eventually(lambda value=value: given.metric(degraded) == value)  # type: ignore[misc]
+        await eventually(lambda: given.metric(degraded) == 1.0)
+        before = turns
+        await eventually(lambda: turns > before + 2)
+        assert 1.0 == given.metric(degraded)
         assert 'lionstate_service_degraded{service="maintenance"} 0.0' in given.daemon.metrics.exposition()[0].decode()
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o700)
+        await given.ended(await given.enqueue(), "delivered")
+        await eventually(lambda: given.metric(degraded) == 0.0)
 
 
 async def test_nothing_runs_unless_enabled(folder: Path) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import Awaitable, Callable
+import pickle
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio.to_process
 import pytest
 
 from lionstate import wire
-from lionstate.engine.offload import run_pure
+from lionstate.engine import offload
 from lionstate.errors import InvalidInputError
 from lionstate.operations import OPERATIONS
 from lionstated.api.handlers import _decoded
@@ -27,50 +28,40 @@ def body_of(count: int, tail: list[Any]) -> bytes:
     return json.dumps({"progression_id": "p", "collection": ids + tail}).encode()
 
 
-async def longest_gap(work: Callable[[], Awaitable[object]]) -> float:
-    """Seconds in which nothing else of the loop got a turn while the work was done."""
-    gaps, done = [0.0], False
+async def test_a_body_is_decoded_where_its_size_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one on the loop, a larger one in a thread; one above 16 MiB in a child, its list fetched in pieces.
 
-    async def tick() -> None:
-        last = time.perf_counter()
-        while not done:
-            await asyncio.sleep(0)
-            now = time.perf_counter()
-            gaps.append(now - last)
-            last = now
+    A piece holds the interpreter lock for as long as 10,000 elements take, and no piece is taken on the loop.
+    """
+    places: list[bool] = []
+    fetched: list[tuple[bool, int]] = []
+    children: list[object] = []
+    here, decode, in_child = threading.get_ident(), wire.decode_call, anyio.to_process.run_sync
 
-    ticking = asyncio.ensure_future(tick())
-    await asyncio.sleep(0)
-    await work()
-    done = True
-    await ticking
-    return max(gaps)
+    def decoding(call: Any) -> Any:
+        places.append(threading.get_ident() == here)
+        return decode(call)
 
+    def fetching(piece: bytes) -> Any:
+        found = pickle.loads(piece)
+        fetched.append((threading.get_ident() == here, len(found)))
+        return found
 
-async def test_the_loop_goes_on_while_a_large_body_is_worked_on() -> None:
-    """In turns with a control, and the best of each: decoded elsewhere, and its list sent to a child in pieces."""
-    body = body_of(1_200_000, [])
-    assert len(body) > 50_000_000
-    ids = CODEC.decode_params(body)["collection"]
+    async def noted(work: Callable[..., Any], *arguments: Any) -> Any:
+        children.append(arguments[0])
+        return await in_child(work, *arguments)
 
-    async def decoded_here() -> object:
-        return CODEC.decode_params(body)
-
-    async def decoded_elsewhere() -> object:
-        return await _decoded(OPERATION, CODEC, body)
-
-    async def sent_whole() -> object:
-        return await anyio.to_process.run_sync(len, ids)
-
-    async def sent_in_pieces() -> object:
-        return await run_pure(len, ids, len(body))
-
-    works = (decoded_here, decoded_elsewhere, sent_whole, sent_in_pieces)
-    assert await decoded_here() == await decoded_elsewhere()
-    rounds = [[await longest_gap(work) for work in works] for _ in range(3)]
-    here, elsewhere, whole, pieces = (min(times) for times in zip(*rounds, strict=True))
-    assert elsewhere < here, rounds
-    assert pieces < whole / 2, rounds
+    monkeypatch.setattr(offload, "pickle", SimpleNamespace(dumps=pickle.dumps, loads=fetching))
+    monkeypatch.setattr(anyio.to_process, "run_sync", noted)
+    with monkeypatch.context() as threads:
+        threads.setattr(wire, "decode_call", decoding)
+        for count in (10, 10_000):
+            assert count == len((await _decoded(OPERATION, CODEC, body_of(count, [])))["collection"])
+    assert ([False], [], []) == (places, fetched, children)
+    body = body_of(405_000, [])
+    assert CODEC.decode_params(body) == await _decoded(OPERATION, CODEC, body)
+    assert [decode] == children
+    assert [*[(False, 10_000)] * 40, (False, 5_000)] == fetched
 
 
 @pytest.mark.parametrize("count", [10, 10_000, 500_000])

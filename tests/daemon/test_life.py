@@ -246,6 +246,13 @@ def test_port_in_use_and_bad_paths(folder: Path) -> None:
         ),
         (["--check-config", "--listen-http", "127.0.0.1:1"], 2, "listen.http needs auth.token_file"),
         (["--check-config", "--listen-ops", "0.0.0.0:1"], 2, "off loopback"),
+        (
+            ["--check-config", "--delivery-command", '["p", "--to={deliver_to}"]'],
+            2,
+            "{deliver_to} as an argument of its own",
+        ),
+        (["--check-config", "--delivery-command", '["p", "{payload} "]'], 2, "{payload} as an argument of its own"),
+        (["--check-config", "--delivery-command", '["p", "{deliver_to}"]'], 0, 'command = ["p", "{deliver_to}"]'),
         (["--check-config", "--queue-max-operations", "x"], 2, "queue.max_operations in flag --queue-max"),
         (["--config", "/nonexistent.toml"], 2, "cannot read /nonexistent.toml"),
         ([], 2, "no store given"),

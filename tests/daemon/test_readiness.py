@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,15 @@ from lionstated import starting
 from lionstated.api import failures
 from lionstated.assembly import assemble
 from lionstated.metrics import Metrics
+from lionstated.notify import Notifier
 from lionstated.process import Daemon, Parts
 from lionstated.settings import Settings
 from tests.daemon.conftest import Serving
 from tests.daemon.fakes import OPERATIONS, FakeStore, settings_for
+from tests.support.backends import database_of
 from tests.support.eventually import eventually
+from tests.support.postgres import PostgresServer
+from tests.support.proxy import cutting_proxy
 
 pytestmark = pytest.mark.anyio
 APPEND = "/v1/ops/append_to_progression"
@@ -57,6 +64,55 @@ async def test_a_start_waits_for_the_database(folder: Path, store: FakeStore, mo
         there.set()
         await eventually(lambda: daemon.health.ready)
         assert (200, {"state": "ready"}) == await probe(ops)
+        daemon.stop()
+
+
+async def test_a_reload_while_the_start_waits(folder: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 18: it ends neither the waiting nor, for the service manager, the start; what was read holds afterwards."""
+    monkeypatch.setattr(starting, "_RETRY_SECONDS", (0.0, 0.0))
+    sent: list[str] = []
+    reloaded: list[float] = []
+    waits, there = anyio.Event(), anyio.Event()
+
+    class Noting(Notifier):
+        def send(self, *lines: str) -> bool:
+            sent.extend(lines)
+            return True
+
+    async def opens(settings: Settings, metrics: Metrics) -> Parts:
+        if not waits.is_set():
+            waits.set()
+            raise BackendUnavailableError("refused")
+        await there.wait()
+        return Parts(
+            store=store, close=store.close, reload=lambda fresh: reloaded.append(fresh.maintenance.interval_seconds)
+        )
+
+    settings = settings_for(folder, database__url="postgresql://h/d")
+    daemon = Daemon(
+        settings,
+        operations=OPERATIONS,
+        store_factory=opens,
+        read_settings=lambda: settings_for(folder, database__url="postgresql://h/d", maintenance__interval_seconds="7"),
+        notifier=Noting(""),
+    )
+
+    async def run(*, task_status: anyio.abc.TaskStatus[Daemon]) -> None:
+        await daemon.run(handle_signals=True, task_status=task_status)
+
+    async with anyio.create_task_group() as group:
+        starts = asyncio.ensure_future(group.start(run))
+        await waits.wait()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await eventually(lambda: daemon.settings.maintenance.interval_seconds == 7.0)
+        assert (503, "starting") == ((found := await probe(daemon.addresses["ops"]))[0], found[1]["state"])
+        assert not [line for line in sent if line.startswith(("READY", "RELOADING"))]
+        there.set()
+        await starts
+        assert ([7.0], 1) == (reloaded, sent.count("READY=1"))
+        os.kill(os.getpid(), signal.SIGHUP)
+        await eventually(lambda: sent.count("READY=1") == 2)
+        assert 1 == sent.count("RELOADING=1")
         daemon.stop()
 
 
@@ -122,3 +178,80 @@ async def test_ready_again_when_a_write_succeeds(
         assert 503 == (await probe(ops))[0]
         room.set()
         await eventually(lambda: daemon.health.ready)
+
+
+async def test_not_ready_while_the_store_is_away_and_nobody_calls(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 18: refused, or without an answer; nobody reads or writes meanwhile, and it recovers alone."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "_ANSWER_SECONDS", 0.01)
+    away, mute, back = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def look() -> bool:
+        await anyio.lowlevel.checkpoint()
+        if back.is_set():
+            return False
+        if mute.is_set():
+            await back.wait()
+        elif away.is_set():
+            raise BackendUnavailableError
+        return False
+
+    async with serving({"look": look}) as daemon:
+        ops = daemon.addresses["ops"]
+        assert (200, {"state": "ready"}) == await probe(ops)
+        for trouble, reason in ((away, "backend_unavailable"), (mute, "no_answer")):
+            trouble.set()
+            await eventually(lambda wanted=reason: daemon.health.reason == wanted)  # type: ignore[misc]
+            assert (503, {"state": "ready", "reason": reason}) == await probe(ops)
+        back.set()
+        await eventually(lambda: daemon.health.ready)
+
+
+async def test_a_full_disk_is_noticed_though_nobody_writes(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 46: in doubt a write is tried, whose failure is as a caller's; without a doubt nothing is written."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.0)
+    doubtful, room, looked, writes = anyio.Event(), anyio.Event(), anyio.Event(), 0
+
+    async def look() -> bool:
+        await anyio.lowlevel.checkpoint()
+        looked.set()
+        return doubtful.is_set()
+
+    async def write() -> None:
+        nonlocal writes
+        writes += 1
+        await anyio.lowlevel.checkpoint()
+        if not room.is_set():
+            raise BackendUnavailableError
+
+    async with serving({"look": look, "probe": write}) as daemon:
+        await looked.wait()
+        assert (True, 0) == (daemon.health.ready, writes)
+        doubtful.set()
+        await eventually(lambda: daemon.health.reason == "backend_unavailable")
+        room.set()
+        await eventually(lambda: daemon.health.ready)
+
+
+async def test_a_server_that_goes_away_and_comes_back(
+    folder: Path, postgres_18: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 18: the real store behind a line that is cut; one small read every two seconds, and no write."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.05)
+    async with cutting_proxy(database_of(postgres_18, f"ready_{folder.name}".lower())) as line:
+        real = assemble()
+        settings = settings_for(folder, database__url=line.dsn, maintenance__enabled="false")
+        daemon = Daemon(settings, operations=real.operations, store_factory=real.store_factory)
+        async with anyio.create_task_group() as group:
+            await group.start(daemon.run)
+            assert (200, {"state": "ready"}) == await probe(daemon.addresses["ops"])
+            line.refusing = True
+            await line.close()
+            await eventually(lambda: daemon.health.reason == "backend_unavailable")
+            assert 503 == (await probe(daemon.addresses["ops"]))[0]
+            line.refusing = False
+            await eventually(lambda: daemon.health.ready)
+            daemon.stop()

@@ -31,6 +31,7 @@ SERVICE = "lionstated.service"
 OVERRIDES = Path(f"/etc/systemd/system/{SERVICE}.d")
 DROP_INS = Path("/usr/share/lionstate/systemd")
 OUT = Path("/out")
+LOG = OUT / "lionstated.log"
 _PTRACE_SEIZE, _PTRACE_INTERRUPT, _WALL = 0x4206, 0x4207, 0x40000000
 
 check = Checks()
@@ -210,6 +211,22 @@ def members_of_the_group() -> str:
 
 
 @check
+def no_credential() -> str:
+    """Empty, it is no error where nothing asks for a token; the listener that does is refused by name, once."""
+    with overridden("token", "[Service]\nEnvironment=LIONSTATE_AUTH__TOKEN_FILE=%d/token\n"):
+        systemctl("restart", SERVICE)
+        assert {"ActiveState": "active", "NRestarts": "0"} == show("ActiveState", "NRestarts")
+        assert 200 == post("append_to_progression", progression_id="p", message_id="no credential")
+    with overridden("tcp", (DROP_INS / "tcp.conf").read_text()):
+        systemctl("restart", SERVICE, code=1)
+        found = show("ActiveState", "NRestarts", "ExecMainStatus")
+        assert {"ActiveState": "failed", "NRestarts": "0", "ExecMainStatus": "2"} == found, found
+    [said] = [line for line in LOG.read_text().splitlines() if "listen.http needs auth.token_file" in line]
+    assert said.endswith("holds no token"), said
+    return f"serves without; with the drop-in tcp: {said}"
+
+
+@check
 def credential() -> str:
     token = Path("/etc/lionstate/token")
     token.write_text("a-token-of-this-test\n")
@@ -232,6 +249,24 @@ def reload() -> str:
     systemctl("reload", SERVICE)
     assert {"MainPID": pid, "ActiveState": "active"} == show("MainPID", "ActiveState")
     return "the same process is active"
+
+
+@check
+def reload_while_it_waits() -> str:
+    """PostgreSQL is down: SIGHUP neither ends the process nor makes the manager take it for ready."""
+    systemctl("stop", SERVICE)
+    with overridden("down", "[Service]\nEnvironment=LIONSTATE_DATABASE__URL=postgresql://nobody@127.0.0.1:1/none\n"):
+        systemctl("start", "--no-block", SERVICE)
+        wait_for("what it waits for", lambda: "waiting for the database" == show("StatusText")["StatusText"])
+        before, told = show("MainPID")["MainPID"], LOG.read_text().count('"reloaded"')
+        systemctl("kill", "--kill-who=main", "--signal=HUP", SERVICE)
+        wait_for("the reload", lambda: LOG.read_text().count('"reloaded"') == told + 1)
+        tries = LOG.read_text().count('"store_unavailable"')
+        wait_for("another try", lambda: LOG.read_text().count('"store_unavailable"') > tries)
+        found = show("MainPID", "ActiveState", "NRestarts")
+        assert {"MainPID": before, "ActiveState": "activating", "NRestarts": "0"} == found, found
+        systemctl("stop", SERVICE)
+    return "the same process goes on waiting, activating"
 
 
 @check
@@ -367,7 +402,7 @@ def main() -> None:
     systemd = subprocess.run(["systemd-sysusers"], capture_output=True, text=True, check=True)
     subprocess.run(["systemd-tmpfiles", "--create", "/usr/lib/tmpfiles.d/lionstate.conf"], check=True)
     sys.stderr.write(systemd.stderr)
-    override("log", f"[Service]\nStandardError=append:{OUT}/lionstated.log\n")
+    override("log", f"[Service]\nStandardError=append:{LOG}\n")
     check.run(OUT / "seen.json")
 
 

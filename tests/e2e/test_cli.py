@@ -132,7 +132,8 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert "no such progression" in shell("step --progression nope", code=4)
     assert "no such progression" in shell("compat-read nope --enable", code=4)
     assert "not_applicable" == shell.json("verify p", code=7)["outcome"]
-    shell("compat-read p --enable", code=7)
+    assert "nothing to compare: a progression in json" in shell("verify p", code=7)
+    assert "after cutover only" in shell("compat-read p --enable", code=7)
     # One small step, then paused, then on.
     step = shell.json("step --progression p --max-items 500")
     assert ("cap_items", 500, 1) == (step["stop_reason"], step["items"], step["chunks"])
@@ -156,15 +157,15 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
 
 
 def test_knobs(shell: Shell) -> None:
-    """Decision 26: kept in the store with who, why and until when; 2 and 4 for what is no value or no knob."""
+    """Decision 26: kept in the store with who, why and until when; 2 for what is no value or no knob."""
     (before,) = shell.json("knobs get nice_ratio")["knobs"]
     assert (0.1, 0.1, None) == (before["value"], before["default"], before["actor"])
     assert "nice_ratio is 0.25" in shell("knobs set nice_ratio 0.25 --reason daytime --until 2h")
     assert re.search(r"nice_ratio +0\.25 +0\.1 +0\.01 to 1 .*daytime, until 2", shell("knobs get nice_ratio"))
     assert "0.01 to 1" in shell("knobs set nice_ratio 7", code=2)
     shell("knobs set nice_ratio much", code=2)
-    assert "max_items" in shell("knobs set nope 1", code=4)
-    shell("knobs get nope", code=4)
+    for line in ("knobs set nope 1", "knobs get nope"):
+        assert "hold_target_seconds" in shell(line, code=2)
     assert 0.1 == shell.json("knobs set nice_ratio default")["knob"]["value"]
     assert {"throttled": False, "starved": False} == {
         name: shell.json("status")["throttle"][name] for name in ("throttled", "starved")
@@ -293,7 +294,9 @@ def test_a_scrub_blocks_what_it_finds(shell: Shell) -> None:
     assert ({}, 1202) == (lambda found: (found["findings"], found["items"]))(shell.json("scrub"))
     assert "last whole pass ended" in shell("status")
     assert "1000 rows compared; to go on from here: --after" in shell("verify p --token-every 0.000001")
-    assert 7 == len(shell.json("scrub bad", code=7))
+    assert "blocked (malformed_json)" in shell.json("scrub bad", code=7)["why"]
+    assert "no such progression" in shell("scrub nope", code=4)
+    assert "nothing to adopt" in shell("blocked unblock bad --reason test --adopt", code=7)
     _execute(shell.url, ("DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = :at", {"at": 700}))
     assert 700 == shell.json("verify p", code=6)["first_difference"]
     shell("pause")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -50,6 +51,10 @@ def test_prune_through_a_daemon_and_on_a_store(daemons: Daemons, folder: Path) -
     dry("--url", store)
     text = lionstate("prune", "--url", store, "--keep-days", "0")
     assert "deleted 1 sessions, 0 branches, 1 progressions, 1 messages\n" == text.stdout
+    with contextlib.closing(sqlite3.connect(store)) as conn:
+        assert [("prune_sessions", "lionstate prune")] == conn.execute(
+            "SELECT action, actor FROM admin_events"
+        ).fetchall()
     assert 2 == lionstate("prune", "--url", store, "--keep-days", "-1").returncode
     assert 4 == lionstate("prune", "--url", folder / "none.db").returncode
 

@@ -75,6 +75,18 @@ async def _fill(target: str) -> None:
         await client.create_schedule(
             {"id": "x", "name": "nightly", "trigger_type": "interval", "interval_sec": 60, "action_kind": "agent"}
         )
+        for number, status in enumerate(("failed", "failed", "running")):
+            await client.create_schedule_run(
+                {
+                    "id": f"run-{number}",
+                    "schedule_id": "x",
+                    "trigger_context": {},
+                    "action_kind": "agent",
+                    "action_args": {},
+                    "fired_at": float(number),
+                    "status": status,
+                }
+            )
         await client.enqueue_dispatch(kind="note", deliver_to="someone", body={"text": "secret payload"})
         for number in range(3):
             await client.record_message(
@@ -140,8 +152,12 @@ def test_the_store_is_counted(run: Command, where: list[str]) -> None:
 
 def test_schedules_are_listed(run: Command, where: list[str]) -> None:
     (schedule,) = json.loads(run("schedules", "--json", *where))["schedules"]
-    assert ("nightly", 1, 0) == (schedule["name"], schedule["enabled"], schedule["runs"])
-    assert "nightly" in run("schedules", "--enabled", *where)
+    assert ("nightly", 1) == (schedule["name"], schedule["enabled"])
+    runs = {name: schedule[name] for name in ("finished", "running", "last_status", "failed_in_a_row")}
+    assert {"finished": 2, "running": 1, "last_status": "running", "failed_in_a_row": 2} == runs
+    headings, row, _ = run("schedules", "--enabled", *where).splitlines()
+    assert ["finished", "running", "last", "status", "failed", "in", "a", "row"] == headings.split()[-8:]
+    assert ["2", "1", "running", "2"] == row.split()[-4:]
     assert {"schedules": []} == json.loads(run("schedules", "--disabled", "--json", *where))
 
 
@@ -191,8 +207,23 @@ def test_they_are_refused_while_a_daemon_owns_the_store(run: Command, folder: Pa
 @pytest.mark.parametrize(
     ("value", "expected"), [(None, "-"), ({"a": 1}, '{"a":1}'), ("a\nb", "a b"), ("x" * 81, "x" * 79 + "…")]
 )
-def test_a_cell(value: Any, expected: str) -> None:
+def test_a_cell(value: Any, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert expected == tables.cell("content", value)
+
+
+def test_a_pipe_gets_every_row_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the terminal's width was; one line a row."""
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "x" * 300
+    tables.print_rows([[long, long]], ("a", "b"))
+    tables.print_facts({"name": long})
+    tables.note(long)
+    heading, row, fact, note = capsys.readouterr().out.splitlines()
+    assert ["a", "b"] == heading.split()
+    assert [long, long] == row.split()
+    assert ["name", long] == fact.split()
+    assert long == note
 
 
 @pytest.mark.parametrize(

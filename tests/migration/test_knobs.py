@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.errors import InvalidInputError, NotFoundError
+from lionstate.errors import InvalidInputError
 from lionstate.migration import Knobs, ProgressionMigrationService
 from tests.support.backends import Backend
 from tests.support.migration import WHOLE, Staged, assert_cut_over, make_ids, service_of, until_done
@@ -58,7 +58,7 @@ async def test_what_no_knob_takes_changes_nothing(backend: Backend) -> None:
     ):
         with pytest.raises(InvalidInputError):
             await service.set_knob(name, value, expires_at=expires_at)
-    with pytest.raises(NotFoundError, match="hold_target_seconds"):
+    with pytest.raises(InvalidInputError, match="hold_target_seconds"):
         await service.set_knob("nothing", 1)
     assert [] == await backend.rows("SELECT key FROM migration_control WHERE key = 'knob.max_items'")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lionstate.cli.reasons import why_stopped
 from lionstate.errors import BackendBusyError
 from lionstate.migration import ProgressionMigrationService, StopReason
 from lionstate.migration import lease as leases
@@ -39,6 +40,8 @@ async def test_who_keeps_the_lease_is_the_only_one_that_steps(backend: Backend) 
     for call in (second.step, lambda: second.step(progression_id="p")):
         step = await call()
         assert (StopReason.NOT_OWNER, False) == (step.stop_reason, step.did_work)
+        (why,) = why_stopped(step, await second.status())
+        assert "owner: a/1, for 15 s more" in why
     assert [] == await backend.rows("SELECT * FROM progression_storage_state")
     # Verbs that only say something work everywhere, and both sides tell who migrates.
     await second.hold("p")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
+from lionstate.cli.reasons import foreign_lines
 from lionstate.errors import (
     InvalidInputError,
     NotFoundError,
@@ -14,7 +16,7 @@ from lionstate.errors import (
     PhaseConflictError,
     ProgressionBlockedError,
 )
-from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, Representation
+from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, ForeignWriters, Representation
 from lionstate.progression.digest import digest_of
 from tests.support.backends import Backend
 from tests.support.collection_texts import VECTORS
@@ -47,7 +49,7 @@ async def test_preflight_judges_as_admission_does(backend: Backend) -> None:
         found.size_bytes,
         found.largest_bytes,
     )
-    assert (False, {}) == (found.has_fence, found.left_out)
+    assert (False, {}, ForeignWriters()) == (found.has_fence, found.left_out, found.foreign)
     assert IDS[0] not in str(found)
     assert before == await rows_of_everything(backend)
     await until_done(service)
@@ -65,6 +67,34 @@ async def test_preflight_pages(backend: Backend, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("lionstate.migration.preflight._SNAPSHOT_BYTES", 100)
     found = await service_of(backend).preflight()
     assert ({MIGRATABLE: 7}, 28) == (found.verdicts, found.items)
+
+
+async def test_preflight_names_another_program(backend: Backend) -> None:
+    """Decision 37: a session whose last message lionstate did not write, by its progression."""
+    await backend.put_progression("theirs", json.dumps(IDS))
+    now = time.time()
+    await backend.execute(
+        "INSERT INTO sessions (id, created_at, updated_at, progression_id, status, last_message_at)"
+        " VALUES ('s', :at, :at, 'theirs', 'running', :at)",
+        at=now,
+    )
+    found = (await service_of(backend).preflight()).foreign
+    assert ForeignWriters((("theirs", now),)) == found
+    first, advice = foreign_lines(found)
+    assert "1 sessions" in first and "theirs (0 s ago)" in first
+    assert "--accept-foreign-writers" in advice
+
+
+async def test_adopting_needs_items_that_are_trusted(backend: Backend, state: Any) -> None:
+    """Decision 14: with the JSON as the authority its ids are there already; nothing is changed by the refusal."""
+    await cut_and_blocked(backend, state, collection=json.dumps([*IDS, "x"]))
+    service = service_of(backend)
+    for authority, use in (("json", None), ("none", Representation.ITEMS), ("none", Representation.JSON)):
+        await backend.execute("UPDATE progression_storage_state SET authority = :one", one=authority)
+        before = await rows_of_everything(backend)
+        with pytest.raises(PhaseConflictError, match="nothing to adopt"):
+            await service.unblock("p", use=use, foreign=Foreign.ADOPT)
+        assert before == await rows_of_everything(backend)
 
 
 async def test_explain_follows_a_progression(backend: Backend, state: Any) -> None:

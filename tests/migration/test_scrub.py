@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.errors import BlockedCode, PrefixGapError, ProgressionBlockedError
+from lionstate.errors import BlockedCode, NotFoundError, PrefixGapError, ProgressionBlockedError
 from lionstate.migration import ProgressionMigrationService, ScrubSlice
 from tests.support.backends import Backend
 from tests.support.migration import (
@@ -443,9 +443,10 @@ async def test_what_was_copied_is_compared_where_somebody_asks(backend: Backend)
 async def test_nothing_is_checked_where_there_is_nothing_to_compare(backend: Backend) -> None:
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
-    for name in ("p", "missing"):
-        found = await service.scrub(progression_id=name)
-        assert (0, {}) == (found.checked, found.findings)
+    found = await service.scrub(progression_id="p")
+    assert (0, {}) == (found.checked, found.findings)
+    with pytest.raises(NotFoundError):
+        await service.scrub(progression_id="missing")
 
 
 async def test_a_repaired_progression_is_unblocked_and_good(backend: Backend, state: Any) -> None:

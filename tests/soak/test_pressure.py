@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Daemons, daemons, folder
-from tests.support.pressure import disk_filled, foreign_writer, pinned_reader
+from tests.support.pressure import disk_filled, disk_left_alone, foreign_writer, pinned_reader
 
 __all__ = ["daemons", "folder"]
 
@@ -43,3 +43,8 @@ async def test_a_lock_that_is_taken_most_of_the_time(daemons: Daemons, folder: P
 async def test_a_disk_that_fills(daemons: Daemons, small_disk: Path) -> None:
     """fault 46"""
     print(await disk_filled(daemons, small_disk, seconds=20))
+
+
+async def test_a_full_disk_and_no_caller(daemons: Daemons, small_disk: Path) -> None:
+    """fault 46: not ready by name, and ready again by the probe."""
+    print(await disk_left_alone(daemons, small_disk))

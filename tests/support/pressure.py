@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tests.demo.processes import DaemonProcess
 from tests.support.children import child
 from tests.support.load import Load, orders_in
 
-__all__ = ["disk_filled", "foreign_writer", "pinned_reader", "readiness"]
+__all__ = ["disk_filled", "disk_left_alone", "foreign_writer", "pinned_reader", "readiness"]
 
 Start = Callable[..., DaemonProcess]
 
@@ -268,19 +268,58 @@ async def foreign_writer(start: Start, folder: Path, *, seconds: float, hold: fl
     )
 
 
+def _fill(folder: Path) -> Path:
+    """Leave no byte of a file system; the file that took them."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+async def disk_left_alone(start: Start, folder: Path) -> str:
+    """The disk is full at one write and nobody writes again: what the daemon itself writes shows that there is room."""
+    daemon = start(folder / "state.db")
+    async with StateClient(daemon.target, timeout=60) as client:
+        await client.create_progression("p")
+        assert {"state": "ready"} == readiness(daemon.ops)
+        filler, number = _fill(folder), 0
+        refused: StateError | None = None
+        while refused is None:
+            try:
+                await client.append_to_progression("p", f"m{number}")
+                number += 1
+            except StateError as error:
+                refused = error
+        said = readiness(daemon.ops)
+        assert "reason" in said, (refused, said)
+        await asyncio.sleep(5)  # two tries of the probe
+        assert said == readiness(daemon.ops)
+        assert number == await client.count_progression_items("p")
+        filler.unlink()
+        freed = time.monotonic()
+
+        async def ready() -> bool:
+            return "reason" not in readiness(daemon.ops)
+
+        await _until(ready, seconds=20.0)
+        recovered = time.monotonic() - freed
+        await client.append_to_progression("p", "after")
+        assert number + 1 == await client.count_progression_items("p")
+    assert 0 == daemon.stop()
+    return (
+        f"a write was answered {refused.code}, /readyz said {said['reason']}; ready again {recovered:.1f} s after space"
+        " came back, without any caller"
+    )
+
+
 async def disk_filled(start: Start, folder: Path, *, seconds: float) -> str:
     """The file system of the store is filled by somebody else and freed again (fault 46)."""
     path = folder / "state.db"
     async with _scene(start, path, count=10, size=2_000) as scene:
         client = scene.client
         await client.migration.set_knob("free_disk_floor_bytes", 2 * 2**20)
-        filler = folder / "filler"
-        with filler.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(4096))
-            except OSError:
-                pass
+        filler = _fill(folder)
         said: Counter[str] = Counter()
 
         async def degraded() -> bool:

@@ -123,6 +123,9 @@ def test_a_call_with_wrong_arguments_fails_like_a_direct_one() -> None:
         (b'{"progression_id":"\\ud800"}', "the body is not valid JSON"),
         (b'{"progression_id":"\xff"}', "the body is not valid JSON"),
         (b"", "the body is not valid JSON"),
+        (b'{"progression_id":"secret","progression_id":"p"}', "'progression_id' is given twice"),
+        (b'{"progression_id":"p","progression\\u005fid" : "p:q"}', "'progression_id' is given twice"),
+        (b'{"progression_id":"p","node":{"weight":1,"name":"a","weight":2}}', "an object inside of the parameters"),
     ],
 )
 def test_bad_parameters_are_named_and_never_quoted(body: bytes, said: str) -> None:
@@ -131,6 +134,44 @@ def test_bad_parameters_are_named_and_never_quoted(body: bytes, said: str) -> No
     assert said in str(caught.value)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'[1, [{"a":1}, {"secret":[], "b":{"secret":1}, "secret":null}]]',
+        b'{"a":{"a":{"a":1, "\\u0061":-1.5e3}}}',
+        b'{"a":"a:", ":":1, ":":2}',
+        b'{"":1,"":1}',
+        b'{"a":{"b":1' + b"0" * 4_000 + b',"b":1}}',
+    ],
+)
+def test_a_key_stands_twice_at_any_depth(value: bytes) -> None:
+    """In what is only stored too: databases and readers would not agree on which of the two counts."""
+
+    def store(conn: object, /, value: Any, **changes: Any) -> None:
+        raise AssertionError("only the signature is used")
+
+    for body in (b'{"value":' + value + b"}", b'{"value":1,"x":' + value + b"}"):
+        with pytest.raises(InvalidInputError, match="an object inside of the parameters has a key twice") as caught:
+            Codec.of(store).decode_params(body)
+        assert "secret" not in str(caught.value)
+        call = b'{"operations":[{"operation":"store","params":' + body + b"}]}"
+        with pytest.raises(InvalidInputError, match="batch: an object inside"):
+            wire.decode_batch_request(call)
+    # A number that is too long for Python is only looked at in passing.
+    call = b'{"operations":[{"operation":"store","params":{"value":' + b"1" * 6_000 + b',"x":1,"x":1}}]}'
+    with pytest.raises(InvalidInputError, match="batch: an object inside"):
+        wire.decode_batch_request(call)
+    with pytest.raises(InvalidInputError, match="batch: 'operations' is given twice"):
+        wire.decode_batch_request(b'{"operations":[],"operations":[]}')
+
+
+def test_the_same_key_in_different_objects_is_none_that_stands_twice() -> None:
+    body = b'{"progression_id":"a\\":b, \\\\", "node":{"name":"progression_id: {}", "weight":1}, "limit":5}'
+    assert {"progression_id", "node", "limit"} == Codec.of(script).decode_params(body).keys()
+    call = b'{"operations":[{"operation":"a"},{"operation":"a","params":{"operation":[{"a":1},{"a":1}]}}]}'
+    assert 2 == len(wire.decode_batch_request(call).operations)
 
 
 def test_deep_nesting_is_refused_both_ways() -> None:

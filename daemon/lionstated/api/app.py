@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+import anyio.to_thread
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,9 +18,10 @@ from ..metrics import Metrics
 from .access import require
 from .contracts import READS, NewsLike, OperationLike, StoreLike, Verb
 from .failures import StoreFailures
-from .handlers import OperationHandlers, VerbHandler, header
+from .handlers import OperationHandlers, VerbHandler
 from .openapi import openapi_document
 from .problems import Policy, not_found, respond
+from .request_head import header
 from .status_page import HEADERS, status_page
 
 __all__ = ["Health", "operations_app", "service_app"]
@@ -37,12 +40,12 @@ class Health:
     @property
     def ready(self) -> bool:
         """Whether requests are served, writes too."""
-        return self.state == "ready" and self.failures.write_failure is None
+        return self.state == "ready" and self.failures.reason is None
 
     @property
     def reason(self) -> str | None:
         """Why it is not ready, where more is known than its state."""
-        return self.waits_for if self.state == "starting" else self.failures.write_failure
+        return self.waits_for if self.state == "starting" else self.failures.reason
 
 
 class _AnyText(PathConvertor):
@@ -98,11 +101,12 @@ def service_app(
         failures=health.failures,
     )
     verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
-    document = wire.encode(openapi_document(handlers.table, verb_handler.table))
+    # Of a tenth of a second of work: not at every start, once for all who ask, and beside the event loop.
+    describe = functools.cache(lambda: wire.encode(openapi_document(handlers.table, verb_handler.table)))
 
     async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
         require(scope, "read")
-        await respond(send, 200, document)
+        await respond(send, 200, await anyio.to_thread.run_sync(describe))
 
     return Router(
         [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 import anyio
 import msgspec
@@ -13,7 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from lionstate import wire
 from lionstate.engine.offload import run_pure
-from lionstate.engine.replicas import require_lag
 from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
 from lionstate.queue import RequestKey
 
@@ -22,7 +20,6 @@ from ..metrics import Metrics
 from .access import caller_of, require
 from .contracts import (
     GENERATION_HEADER,
-    MAX_WAIT_SECONDS,
     QUERY_NAMES,
     READS,
     NewsLike,
@@ -33,6 +30,7 @@ from .contracts import (
 )
 from .failures import StoreFailures
 from .problems import REPLAYED, Headers, HttpProblem, respond
+from .request_head import header, lag_of, progression_id_of, query_of, wait_seconds_of
 from .server import connection_of
 from .tracing import call_it
 
@@ -41,11 +39,6 @@ __all__ = ["OperationHandlers", "VerbHandler"]
 T = TypeVar("T")
 _CLOSE = (b"connection", b"close")
 _INLINE_BYTES = 64 * 1024
-
-
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of that lower-case name."""
-    return next((value for key, value in scope["headers"] if key == name), None)
 
 
 async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
@@ -95,7 +88,8 @@ async def _decoded(operation: OperationLike, codec: wire.Codec, body: bytes | ms
     """The parameters; decoding much of them would stop every other request for as long."""
     size = memoryview(body).nbytes
     if size <= _INLINE_BYTES:
-        return codec.decode_params(body)
+        # A part of a batch: the whole of it has been looked through for doubled keys.
+        return codec.decode_params(body, is_proved=isinstance(body, msgspec.Raw))
     return await run_pure(wire.decode_call, (operation.script, bytes(body)), size)
 
 
@@ -131,7 +125,7 @@ class OperationHandlers:
         self._limit_operations = limit_operations
         self._deadline_ms = deadline_ms
         self._failures = failures
-        self.table = {name: (op, wire.Codec.of(op.script)) for name, op in operations.items()}
+        self.table = {name: (op, wire.codec_of(op.script)) for name, op in operations.items()}
 
     def _find(self, name: str) -> tuple[OperationLike, wire.Codec]:
         found = self.table.get(name)
@@ -157,7 +151,7 @@ class OperationHandlers:
         deadline = self._deadline(scope)
         given = header(scope, b"idempotency-key")
         key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
-        lag = _lag(scope)
+        lag = lag_of(scope)
         body = await read_json_body(scope, receive, self._limit_bytes)
         try:
             params = await _decoded(operation, codec, body)
@@ -180,8 +174,7 @@ class OperationHandlers:
         try:
             stale = {} if lag is None else {"max_lag_seconds": lag}
             value = await self._store.run(operation, params, deadline=deadline, key=key, **stale)
-            if operation.writes:
-                self._failures.written()
+            self._failures.answered(wrote=operation.writes)
         except StateError as exc:
             self._failures.note(exc, wrote=operation.writes)
             raise
@@ -236,8 +229,8 @@ class OperationHandlers:
             error: StateError | None = getattr(outcome, "error", None)
             if error is not None:
                 self._failures.note(error, wrote=call.operation.writes)
-            elif call.operation.writes:
-                self._failures.written()
+            else:
+                self._failures.answered(wrote=call.operation.writes)
             replies.append(_done(call, outcome.value) if error is None else _failed(error))
         return replies
 
@@ -264,12 +257,12 @@ class OperationHandlers:
         name = READS["/v1/progressions/{id}/items" if page else "/v1/progressions/{id}"]
         call_it(scope, name)
         require(scope, "read")
-        query = _query(scope)
-        wait_seconds = _wait_seconds(query.pop("wait_seconds", "0")) if page else 0.0
+        query = query_of(scope)
+        wait_seconds = wait_seconds_of(query) if page else 0.0
         for short, full in QUERY_NAMES.items():
             if short in query:
                 query[full] = query.pop(short)
-        query["progression_id"] = _progression_id(scope, page)
+        query["progression_id"] = progression_id_of(scope, is_page=page)
         params = self._find(name)[1].decode_query(query)
         deadline = self._deadline(scope)
         found = await while_connected(scope, self._followed(name, params, deadline, wait_seconds))
@@ -321,7 +314,7 @@ class VerbHandler:
             allow = [(b"allow", verb.method.encode())]
             raise HttpProblem(InvalidInputError(f"this verb is called with {verb.method}"), 405, allow)
         if verb.method == "GET":
-            params = codec.decode_query(_query(scope))
+            params = codec.decode_query(query_of(scope))
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
         if not verb.ends_with_caller:
@@ -335,44 +328,6 @@ class VerbHandler:
 
 async def _listed(work: Awaitable[T]) -> list[T]:
     return [await work]
-
-
-def _progression_id(scope: Scope, page: bool) -> str:
-    # Not of the matched route: a line break at the end of an id is nothing to a regular expression.
-    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-    try:
-        path = unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError as exc:
-        raise InvalidInputError("the path is not percent-encoded UTF-8") from exc
-    found = path.removeprefix("/v1/progressions/")
-    return found.removesuffix("/items") if page else found
-
-
-def _lag(scope: Scope) -> float | None:
-    given = header(scope, b"lionstate-stale-ok")
-    if given is None:
-        return None
-    try:
-        return require_lag(float(given))
-    except (ValueError, InvalidInputError):
-        raise InvalidInputError("Lionstate-Stale-Ok must be a number of seconds, 1 to 86400") from None
-
-
-def _wait_seconds(given: str) -> float:
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= MAX_WAIT_SECONDS:
-        raise InvalidInputError(f"wait_seconds must be 0 to {MAX_WAIT_SECONDS}")
-    return seconds
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    try:
-        return dict(parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"))
-    except (UnicodeDecodeError, ValueError) as exc:
-        raise InvalidInputError("the query string is not valid") from exc
 
 
 def _encode(operation: OperationLike, codec: wire.Codec, value: object) -> bytes:

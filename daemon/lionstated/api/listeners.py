@@ -70,15 +70,21 @@ def check_listeners(settings: Settings) -> tuple[Token, ...]:
     if (listen.tls_cert is None) != (listen.tls_key is None):
         raise InvalidInputError("listen.tls_cert and listen.tls_key go together")
     if listen.http is not None and not tokens:
-        raise InvalidInputError("listen.http needs auth.token_file")
+        raise InvalidInputError("listen.http needs auth.token_file" + _none_in(settings))
     for key, address in (("listen.http", listen.http), ("listen.ops", listen.ops)):
         if address is None or is_loopback(split_address(address)[0]):
             continue
         if not tokens or listen.tls_cert is None:
-            raise InvalidInputError(f"{key} is off loopback and needs auth.token_file and listen.tls_cert")
+            asked = f"{key} is off loopback and needs auth.token_file and listen.tls_cert"
+            raise InvalidInputError(asked + _none_in(settings))
     if listen.tls_cert is not None and listen.tls_key is not None:
         _check_certificate(listen.tls_cert, listen.tls_key)
     return tokens
+
+
+def _none_in(settings: Settings) -> str:
+    path = settings.auth.token_file
+    return "" if path is None or settings.tokens() else f": {path} holds no token"
 
 
 def _check_certificate(cert: str, key: str) -> None:
@@ -101,6 +107,7 @@ class Listeners:
     all: list[Listener] = field(default_factory=list)
     bearers: Bearers = field(default_factory=lambda: Bearers(()))
     log: AccessLog = field(default_factory=lambda: AccessLog(0.0))
+    has_tokens: bool = False
 
     @classmethod
     def bind(cls, settings: Settings) -> Listeners:
@@ -111,7 +118,8 @@ class Listeners:
             OwnershipConflictError: An address is in use.
             BackendUnavailableError: An address cannot be used.
         """
-        found = cls(bearers=Bearers(check_listeners(settings)), log=AccessLog(settings.log.access_ratio))
+        tokens = check_listeners(settings)
+        found = cls(bearers=Bearers(tokens), log=AccessLog(settings.log.access_ratio), has_tokens=bool(tokens))
         with contextlib.ExitStack() as undo:
             undo.callback(found.release)
             given = [(_kind(name, sock), BoundSocket(sock)) for name, sock in inherited_sockets()]
@@ -167,8 +175,9 @@ class Listeners:
         # What is really bound decides, not what the settings say: an inherited socket may be anywhere.
         local = is_loopback(bound.sock.getsockname()[0])
         if kind == "http" or not local:
-            if settings.auth.token_file is None or (not local and tls is None):
-                raise InvalidInputError(f"the {kind} listener needs auth.token_file, and off loopback TLS")
+            if not self.has_tokens or (not local and tls is None):
+                asked = f"the {kind} listener needs auth.token_file, and off loopback TLS"
+                raise InvalidInputError(asked + _none_in(settings))
             listener.policy = self.bearers
             listener.tls = tls
 

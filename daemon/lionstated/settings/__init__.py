@@ -6,11 +6,13 @@ Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables 
 from .changes import Difference, differences, is_live, settings_table
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
-from .model import Delivery, Settings, is_loopback, split_address
-from .text import config_text, effective_json, effective_text, mask_url
+from .model import DELIVER_TO, PAYLOAD, Delivery, Settings, is_loopback, split_address
+from .text import config_text, effective_json, effective_text, mask_url, put_table
 from .tokens import SCOPES, Rights, Token, read_private
 
 __all__ = [
+    "DELIVER_TO",
+    "PAYLOAD",
     "SCOPES",
     "Delivery",
     "Difference",
@@ -29,6 +31,7 @@ __all__ = [
     "is_switch",
     "load_settings",
     "mask_url",
+    "put_table",
     "read_private",
     "settings_table",
     "split_address",

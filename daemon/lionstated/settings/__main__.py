@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from . import config_text, settings_table
-
-
-def _main() -> None:
-    Path("config/lionstated.toml").write_text(config_text(), encoding="utf-8")
-    readme = Path("README.md")
-    text = readme.read_text(encoding="utf-8")
-    table = f"<!-- settings -->\n{settings_table()}<!-- /settings -->"
-    readme.write_text(
-        re.sub(r"<!-- settings -->.*<!-- /settings -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8"
-    )
-
+from . import config_text, put_table, settings_table
 
 if __name__ == "__main__":
-    _main()
+    Path("config/lionstated.toml").write_text(config_text(), encoding="utf-8")
+    put_table("settings", settings_table())

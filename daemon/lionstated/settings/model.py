@@ -24,9 +24,11 @@ from .maintenance import Maintenance
 from .section import Section
 from .tokens import Token, read_tokens
 
-__all__ = ["ENV_PREFIX", "Settings", "is_loopback", "split_address"]
+__all__ = ["DELIVER_TO", "ENV_PREFIX", "PAYLOAD", "Settings", "is_loopback", "split_address"]
 
 ENV_PREFIX = "LIONSTATE_"
+# What an argument of `delivery.command` stands for.
+DELIVER_TO, PAYLOAD = "{deliver_to}", "{payload}"
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -175,8 +177,8 @@ class Delivery(Section):
     enabled: bool = Field(default=False, description="Run it; needs a command.")
     command: list[str] = Field(
         default=[],
-        description="Program and arguments, no shell; the payload comes on stdin. An argument that is {deliver_to} or"
-        " {payload} is replaced.",
+        description="Program and arguments, no shell. The payload comes on stdin, deliver_to in it; an argument that is"
+        " {deliver_to} or {payload} as a whole is replaced.",
     )
     permanent_exit_codes: list[int] = Field(
         default=[], description="Exit codes after which there is no other attempt; 0 is success, others are retried."
@@ -197,6 +199,9 @@ class Delivery(Section):
     def _argv(cls, value: list[str]) -> list[str]:
         if value and (not value[0].strip() or any("\0" in part for part in value)):
             raise ValueError("must name a program, without NUL")
+        for token in (DELIVER_TO, PAYLOAD):
+            if any(token in part and token != part for part in value):
+                raise ValueError(f"must have {token} as an argument of its own: within another it is not replaced")
         return value
 
     @model_validator(mode="after")
@@ -290,7 +295,7 @@ class Settings(BaseSettings):
         return path + ".sock"
 
     def tokens(self) -> tuple[Token, ...]:
-        """Who may call over TCP; () if no file is set.
+        """Who may call over TCP; () if no file is set or it holds none.
 
         Raises:
             InvalidInputError: See `read_tokens`.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 
 from .model import Settings
 
-__all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "mask_url"]
+__all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "mask_url", "put_table"]
 
 _PASSWORD = re.compile(r"(?<=:)[^:/@\s]+(?:[^@\s]*)(?=@)|(?<=[?&]password=)[^&\s]+")
 
@@ -92,3 +93,11 @@ def config_text() -> str:
         for leaf, field in type(values).model_fields.items():
             lines += [f"# {field.description}", f"#{leaf} = {leaf_text(values, leaf)}"]
     return "\n".join(lines) + "\n"
+
+
+def put_table(name: str, table: str) -> None:
+    """Write a generated table between the marks of its name in the README of the checkout in the current folder."""
+    readme = Path("README.md")
+    start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, rest = readme.read_text(encoding="utf-8").split(start)
+    readme.write_text(before + start + table + end + rest.split(end)[1], encoding="utf-8")

@@ -57,7 +57,8 @@ def read_private(path: str, setting: str) -> bytes:
 def read_tokens(path: str) -> tuple[Token, ...]:
     """The tokens of a file: lines `scope token` or `name scope token`; empty lines and those with `#` are left out.
 
-    A file of one bare token makes its holder `admin`.
+    A file of one bare token makes its holder `admin`; one that holds none, such as the empty credential of the unit as
+    it is shipped, lets nobody in, and a listener that asks for tokens is refused.
 
     Raises:
         InvalidInputError: As `read_private`, or a line is none of these; the message names its number and not its text.
@@ -70,8 +71,6 @@ def read_tokens(path: str) -> tuple[Token, ...]:
     if len(lines) == 1 and len(lines[0][1]) == 1:
         return (Token("token", "admin", lines[0][1][0].encode()),)
     found = tuple(_token(parts, f"line {number} of auth.token_file {path}") for number, parts in lines)
-    if not found:
-        raise InvalidInputError(f"auth.token_file holds no token: {path}")
     for token in found:
         if any(other.secret == token.secret and other != token for other in found):
             raise InvalidInputError(f"auth.token_file gives one token two meanings: {path}")
