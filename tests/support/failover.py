@@ -192,8 +192,8 @@ class _Scene:
         assert (new_owner == owner) == (new_epoch == epoch), (lease, new_owner, new_epoch)
         assert int(new_epoch) >= int(epoch)
         self.told.append(
-            f"/readyz {sorted(set(reasons))}, status {refusal}; told to promote {promoted - killed:.2f} s after"
-            f" the kill, first acknowledgements {min(first) - promoted:.2f} to {max(first) - promoted:.2f} s and all ready"
+            f"/readyz {sorted(set(reasons))}, status {refusal}; told to promote {promoted - killed:.2f} s after the"
+            f" kill, first acknowledgements {min(first) - promoted:.2f} to {max(first) - promoted:.2f} s and all ready"
             f" {ready - promoted:.2f} s after that; lease epoch {epoch} -> {new_epoch}, {moved} moved before"
         )
 
