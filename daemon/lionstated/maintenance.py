@@ -254,4 +254,5 @@ def _summary(status: MigrationStatus, reasons: Sequence[str]) -> str:
     signals = ", ".join(sorted(one.signal for one in status.throttle.tripped))
     waits = [f"pressure ({signals})" if reason == "pressure" else reason for reason in reasons]
     waits += [*(f"{reason} ({count})" for reason, count in sorted(status.held.items()) if count)]
+    waits += [f"{fails.part} fails ({fails.code})" for fails in status.failing]
     return f"serving; progressions: {phases}; migration waits for: {', '.join(waits) or 'nothing'}"

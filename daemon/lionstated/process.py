@@ -245,8 +245,7 @@ class Daemon:
             task_status.started(self)
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)
-            group.start_soon(self.health.failures.keep_probing, parts.probe)
-            group.start_soon(self.health.failures.keep_looking, parts.look, parts.probe)
+            group.start_soon(self.health.failures.watch, parts.look, parts.probe)
             if (interval := watchdog_interval_seconds()) is not None:
                 group.start_soon(watchdog, self._notifier, interval, parts.alive)
             await self._tell_until_stopped(parts)

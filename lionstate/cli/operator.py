@@ -145,6 +145,9 @@ def unblock_blocked(
     ] = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="Append the ids that only the JSON has.")] = False,
     discard: Annotated[bool, typer.Option("--discard", help="Leave out the ids that only the JSON has.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="First write the rows of the frozen prefix anew from a good JSON.")
+    ] = False,
     url: Url = None,
     daemon: Daemon = None,
     token: Token = None,
@@ -158,7 +161,7 @@ def unblock_blocked(
     foreign = "adopt" if adopt else "discard" if discard else None
     phase: str = run_on_migration(
         (url, daemon, token),
-        lambda service: service.unblock(progression_id, use=use, foreign=foreign, reason=reason),
+        lambda service: service.unblock(progression_id, use=use, foreign=foreign, rebuild=rebuild, reason=reason),
     )
     tables.done(f"it is in {phase}", facts={"phase": phase}, as_json=as_json)
 

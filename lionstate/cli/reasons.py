@@ -17,7 +17,15 @@ if TYPE_CHECKING:
         VerificationResult,
     )
 
-__all__ = ["foreign_lines", "owner_line", "throttle_lines", "why_not_compared", "why_not_scrubbed", "why_stopped"]
+__all__ = [
+    "foreign_lines",
+    "owner_line",
+    "stuck_lines",
+    "throttle_lines",
+    "why_not_compared",
+    "why_not_scrubbed",
+    "why_stopped",
+]
 
 _NAMED = 5
 
@@ -44,6 +52,25 @@ def throttle_lines(found: MigrationStatus) -> Iterator[str]:
         yield f"throttled: {one.signal} {value}, limit {one.limit:,.6g}, {age} ({one.reason})"
     if found.throttle.starved:
         yield f"STARVED: throttled without progress for {found.throttle.waited_seconds or 0.0:.0f} s"
+
+
+def stuck_lines(found: MigrationStatus) -> Iterator[str]:
+    """Everything that keeps migration from going on by itself: signals, here and elsewhere, and what fails."""
+    yield from throttle_lines(found)
+    told = found.elsewhere
+    if told is not None:
+        for one in told.signals:
+            value = "unknown" if one.value is None else f"{one.value:,.6g}"
+            age = (one.age_seconds or 0.0) + found.measured_at - told.seen_at
+            yield (
+                f"throttled in {told.process}: {one.signal} {value}, limit {one.limit:,.6g}, for {age:.0f} s"
+                f" ({one.reason}; it said so {ago(told.seen_at)})"
+            )
+    for fails in found.failing:
+        yield (
+            f"FAILING: {fails.part}: {fails.code}, {fails.attempts} attempts since {ago(fails.since)}, the last"
+            f" {ago(fails.last_at)}; it is tried again by itself (the log has the reason)"
+        )
 
 
 def owner_line(owner: Ownership) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lionstate.cli.reasons import owner_line, throttle_lines, why_not_compared, why_stopped
+from lionstate.cli.reasons import owner_line, stuck_lines, why_not_compared, why_stopped
 from lionstate.cli.tables import console, duration, note, percent, print_json, printable, size
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
         print_json(found)
         return
     note(pause_line(found) + _orders_line(found))
-    for line in throttle_lines(found):
+    for line in stuck_lines(found):
         note(line)
     if found.maintenance_enabled is not None:
         note(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")

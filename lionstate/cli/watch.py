@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lionstate.cli import render
+from lionstate.cli.reasons import stuck_lines
 from lionstate.cli.tables import percent, print_json, printable
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def _view(*, as_json: bool) -> Iterator[Callable[[MigrationStatus], None]]:
 
 def _print_line(found: MigrationStatus) -> None:
     moment = time.strftime("%H:%M:%S", time.localtime(found.measured_at))
-    print(f"{moment} {_counts(found)} {'; '.join(render.progress_lines(found))}", flush=True)  # noqa: T201
+    told = printable("; ".join([*render.progress_lines(found), *stuck_lines(found)]))
+    print(f"{moment} {_counts(found)} {told}", flush=True)  # noqa: T201
 
 
 def _counts(found: MigrationStatus) -> str:
@@ -66,7 +68,8 @@ def picture(found: MigrationStatus) -> Group:
         told = f"{one.copied:,} of {one.to_copy:,}"
         bars.add_row(Text(printable(one.progression_id)[:_WIDTH]), _bar(share), percent(share), told)
     waits = [f"{name}: {why} {count}" for name in ("blocked", "held") for why, count in getattr(found, name).items()]
-    lines = [render.pause_line(found), _counts(found), *render.progress_lines(found), *waits]
+    stuck = map(printable, stuck_lines(found))
+    lines = [render.pause_line(found), *stuck, _counts(found), *render.progress_lines(found), *waits]
     return Group(*map(Text, lines), bars)
 
 

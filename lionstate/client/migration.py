@@ -175,10 +175,17 @@ class RemoteMigration(RemoteOrders):
         *,
         use: Representation | None = None,
         foreign: Foreign | None = None,
+        rebuild: bool = False,
         reason: str | None = None,
     ) -> str:
         """Let a blocked progression out; see ``ProgressionMigrationService.unblock``."""
-        params = {"progression_id": progression_id, "use": use, "foreign": foreign, "reason": reason}
+        params = {
+            "progression_id": progression_id,
+            "use": use,
+            "foreign": foreign,
+            "rebuild": rebuild,
+            "reason": reason,
+        }
         return str(await self._verb("unblock", ProgressionMigrationService.unblock, params, work_seconds=_LONG_SECONDS))
 
     async def rollback(self, progression_id: str, *, reason: str | None = None) -> None:

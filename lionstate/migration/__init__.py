@@ -7,6 +7,7 @@ from lionstate.migration.explain import Explanation
 from lionstate.migration.fence import FenceStatus
 from lionstate.migration.foreign import ForeignWriters
 from lionstate.migration.knobs import KNOBS, Knobs, KnobSetting
+from lionstate.migration.lane import Elsewhere, Failing
 from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Order, OrderKind, Orders, Ready
 from lionstate.migration.plan import Move, Plan, Planned
@@ -38,7 +39,9 @@ __all__ = [
     "RUNBOOK",
     "Activity",
     "BlockedProgression",
+    "Elsewhere",
     "Explanation",
+    "Failing",
     "FenceStatus",
     "Foreign",
     "ForeignWriters",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lionstate.migration.cutover import Mark
+from lionstate.migration.lane import Lane
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.speed import SpeedKeeper
 from lionstate.migration.verification import Prover
@@ -65,6 +66,7 @@ class Memory:
         asked: Progressions that a scrub was asked for, oldest first; see `ask`.
         lengths_checked_at: When all recorded lengths had been compared last, epoch seconds.
         shadow_reads: Shadow reads so far, by outcome.
+        lane: Attempts that failed, and what others were told.
     """
 
     prover: Prover
@@ -77,6 +79,7 @@ class Memory:
     asked: OrderedDict[str, None] = field(default_factory=OrderedDict)
     lengths_checked_at: float | None = None
     shadow_reads: Counter[str] = field(default_factory=Counter)
+    lane: Lane = field(default_factory=Lane)
 
     @classmethod
     def of(cls, store: MigrationStore) -> Memory:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -18,6 +19,7 @@ from lionstate.migration.knobs import Knobs
 from lionstate.migration.memory import Memory
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.preflight import Preflight, preflight
+from lionstate.migration.rebuild import rebuild as rebuild_rows
 from lionstate.migration.report import BlockedProgression
 from lionstate.migration.scrub import Scrubber, ScrubSlice
 from lionstate.migration.status import read_blocked
@@ -80,16 +82,18 @@ class OperatorVerbs:
         """
         caps = check_caps(max_items, 1, max_seconds)
         async with self._memory.scrubbing:
-            if progression_id is not None:
-                return await self._scrubber.one(progression_id)
-            return await self._scrubber.slice(
-                max_items=caps.max_items, max_seconds=caps.max_seconds, may_begin=may_begin, restart=restart
-            )
+            with self._memory.lane.attempt("scrub"):
+                if progression_id is not None:
+                    return await self._scrubber.one(progression_id)
+                return await self._scrubber.slice(
+                    max_items=caps.max_items, max_seconds=caps.max_seconds, may_begin=may_begin, restart=restart
+                )
 
     async def scrub_asked(self, *, max_items: int, max_seconds: float) -> ScrubSlice:
         """Compare only what reads of this process have asked for: the lengths and the pass are another process's."""
         async with self._memory.scrubbing:
-            return await self._scrubber.asked(max_items=max_items, max_seconds=max_seconds)
+            with self._memory.lane.attempt("scrub"):
+                return await self._scrubber.asked(max_items=max_items, max_seconds=max_seconds)
 
     def ask_scrub(self, progression_id: str) -> None:
         """Let the next slice of the scrubber look at one progression first: a read has doubted it."""
@@ -163,6 +167,7 @@ class OperatorVerbs:
         *,
         use: Representation | None = None,
         foreign: Foreign | None = None,
+        rebuild: bool = False,
         reason: str | None = None,
     ) -> str:
         """Let a blocked progression out; see ``lionstate.migration.unblock.unblock``.
@@ -170,24 +175,29 @@ class OperatorVerbs:
         Args:
             use: ``json`` or ``items``, only where neither representation is trusted.
             foreign: ``adopt`` or ``discard`` the ids that only the JSON has, where there are any.
+            rebuild: After the cutover, with rows of the frozen prefix that are wrong or missing: write them anew from
+                the JSON first, which must be that of the cutover; the rows behind the prefix stay.
         Returns:
             The phase that it has then: ``json`` or ``items``.
         Raises:
             NotFoundError: There is no such progression.
-            PhaseConflictError: It is not blocked, or there is no choice.
+            PhaseConflictError: It is not blocked, or there is no choice, or nothing to rebuild.
             ProgressionBlockedError: ``use`` or ``foreign`` must be given.
-            ParityError: The items are not whole; nothing was changed.
+            ParityError: The items are not whole, or cannot be rebuilt; nothing was changed.
 
         Contract: design decision 14.
         """
+        told: Mapping[str, Any] = {"actor": self._actor, "reason": reason, "now": time.time()}
+        if rebuild:
+            if use is not None:
+                raise InvalidInputError("rebuild is for items that are trusted: use goes without it")
+            await rebuild_rows(self._store, progression_id, **told)
         phase = await unblock(
             self._store,
             progression_id,
             use=None if use is None else Representation(use),
             foreign=None if foreign is None else Foreign(foreign),
-            actor=self._actor,
-            reason=reason,
-            now=time.time(),
+            **told,
         )
         self._memory.forget(progression_id)
         return phase

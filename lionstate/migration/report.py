@@ -10,6 +10,7 @@ from enum import StrEnum
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration.control import Pause
 from lionstate.migration.fence import FenceStatus
+from lionstate.migration.lane import Elsewhere, Failing
 from lionstate.migration.lease import Ownership
 from lionstate.migration.orders import Orders, Ready
 from lionstate.migration.progress import Progress
@@ -320,6 +321,8 @@ class MigrationStatus:
             daemon's settings.
         throttle: Why it waits for the store, as the process that is asked knows.
         proof: What was proved again since the cutovers.
+        failing: What of migration fails, attempt after attempt, as the process that is asked knows.
+        elsewhere: What another process that steps this store waits for; None when none said so lately.
     """
 
     phases: Mapping[str, int]
@@ -347,3 +350,5 @@ class MigrationStatus:
     maintenance_enabled: bool | None = None
     throttle: ThrottleStatus = ThrottleStatus()
     proof: ProofStatus = field(default_factory=ProofStatus)
+    failing: tuple[Failing, ...] = ()
+    elsewhere: Elsewhere | None = None

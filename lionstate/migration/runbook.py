@@ -31,7 +31,7 @@ class CodeEntry:
 _JUDGED: Final = "`preflight`, admission"
 _COMPARED: Final = "`verify`, the proof before a cutover, the scrubber"
 _REPAIR: Final = "repair it with set_progression, then retry"
-_RETRY: Final = "retry while its JSON is the authority; after its cutover unblock it"
+_RETRY: Final = "retry while its JSON is the authority; after its cutover unblock it, with --rebuild if rows are wrong"
 
 CODES: Final[tuple[CodeEntry, ...]] = (
     CodeEntry(BlockedCode.MALFORMED_JSON, "the value is no JSON text", _JUDGED, _REPAIR),

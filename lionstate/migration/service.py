@@ -13,12 +13,14 @@ from typing import TypeAlias
 from sqlalchemy import Connection
 
 from lionstate.audit import DEFAULT_ACTOR
+from lionstate.codes import ThrottleSignal
 from lionstate.errors import (
     BackendBusyError,
     DeadlineExceededError,
     NotFoundError,
     OutcomeUnknownError,
     OverloadedError,
+    StateError,
 )
 from lionstate.migration import candidates, control
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, Caps, check_caps
@@ -30,6 +32,7 @@ from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.knob_verbs import KnobVerbs
 from lionstate.migration.knobs import Knobs
+from lionstate.migration.lane import note_waits
 from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
@@ -168,13 +171,18 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
                 reason = StopReason.THROTTLED
             else:
                 reason = await self._owning(worker, run, walk)
-        except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError):
+            self._memory.lane.worked("step")
+        except (BackendBusyError, OverloadedError, DeadlineExceededError, OutcomeUnknownError) as error:
             # Whatever was not committed, or may not have been, is read again by the next step.
             reason = StopReason.BUSY
+            self._memory.lane.failed("step", error)
         except Exception as error:
             self._governor.note_failure(error)
+            self._memory.lane.failed("step", error)
             raise
         step = await self._governor.settle(worker.tally.step(reason, worker.seconds), controls.knobs)
+        if step.stop_reason is StopReason.THROTTLED:
+            await self._tell_waits(controls.knobs)
         await self._keep_speed(worker, step)
         return step
 
@@ -202,11 +210,22 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         Cost: one read, and a write when a third of that has gone by.
         Contract: design decision 27.
         """
-        return await self._lease.own(seconds)
+        with self._memory.lane.attempt("lease"):
+            return await self._lease.own(seconds)
 
     async def disown(self) -> None:
         """Give the lease back, so that another process may take over at once. Contract: design decision 27."""
         await self._lease.give_back()
+
+    async def _tell_waits(self, knobs: Knobs) -> None:
+        """Let the status of other processes name what this one waits for; never on a disk that is about to be full."""
+        signals = (await self._governor.report(knobs)).tripped
+        if any(one.signal == ThrottleSignal.FREE_DISK for one in signals):
+            return
+        if signals and self._memory.lane.is_news(signals, time.monotonic()):
+            with suppress(StateError):
+                script = bound(note_waits, self._lease.name, signals, now=time.time())
+                await self._store.maintain("progression_migrate.waits", script)
 
     async def _keep_speed(self, worker: Worker, step: MigrationStep) -> None:
         """Note what the step measured; written now and then, and never by one that was told to stop."""
@@ -328,7 +347,8 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         throttle = await self._governor.report(controls.knobs)
         # How long the store stays under load is not known.
         progress = replace(found.progress, eta_seconds=None) if throttle.throttled else found.progress
-        return replace(found, throttle=throttle, progress=progress, proof=self._scrubber.with_own(found.proof))
+        proof, failing = self._scrubber.with_own(found.proof), self._memory.lane.failing()
+        return replace(found, throttle=throttle, progress=progress, proof=proof, failing=failing)
 
     async def plan(self, *, limit: int = 20) -> Plan:
         """Tell what the next steps will do, in their order; changes nothing and takes no write lock.

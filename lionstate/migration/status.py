@@ -13,6 +13,7 @@ from lionstate.errors import BlockedCode
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.fence import read_fence
 from lionstate.migration.foreign import read_foreign
+from lionstate.migration.lane import read_elsewhere
 from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
 from lionstate.migration.progress import read_progress
@@ -115,6 +116,7 @@ def read_status(
         progress=progress,
         maintenance_enabled=get_maintenance_enabled(conn),
         proof=ProofStatus.of(load_pass(conn)),
+        elsewhere=read_elsewhere(conn, process, now),
     )
 
 

@@ -29,9 +29,10 @@ from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL, delete_items_b
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.progression.storage_state import StorageState, lock_many, update_state, write_collection
 
-__all__ = ["Foreign", "Representation", "retry", "unblock"]
+__all__ = ["Foreign", "Representation", "blocked_state", "retry", "unblock"]
 
 _TRIES = 3
+_UNCHANGED = "nothing was changed: unblock with rebuild writes them anew where the frozen JSON is good"
 _TRUSTED = {
     Authority.JSON: "here the JSON is the authority, with all its ids: retry it, or unblock without adopt",
     Authority.NONE: "here neither is trusted: say with use which one counts, without adopt",
@@ -52,7 +53,12 @@ class Foreign(StrEnum):
     DISCARD = "discard"
 
 
-def _blocked_state(conn: Connection, progression_id: str) -> StorageState:
+def blocked_state(conn: Connection, /, progression_id: str) -> StorageState:
+    """Lock a blocked progression and give its state row.
+
+    Raises:
+        NotFoundError, PhaseConflictError: There is no such progression; it is not blocked.
+    """
     locked = lock_many(conn, [progression_id]).get(progression_id)
     if locked is None or (locked.state is not None and locked.state.is_tombstone):
         raise NotFoundError("there is no such progression")
@@ -84,7 +90,7 @@ def retry(
     Cost: at most six statements.
     Contract: design decision 14, design §5.
     """
-    state = _blocked_state(conn, progression_id)
+    state = blocked_state(conn, progression_id)
     if state.authority is not Authority.JSON and not (use_json and state.authority is Authority.NONE):
         raise ProgressionBlockedError(
             "the JSON is not the authority of this progression, and lacks what was appended since: unblock it instead",
@@ -147,7 +153,7 @@ async def _read_items(store: MigrationStore, progression_id: str, state: Storage
             return None
         if not rows or [ordinal for ordinal, _ in rows] != list(range(len(ids), len(ids) + len(rows))):
             raise ParityError(
-                f"the item rows have a gap at ordinal {len(ids)}: they cannot be the authority; nothing was changed"
+                f"the item rows have a gap at ordinal {len(ids)}: they cannot be the authority; {_UNCHANGED}"
             )
         ids += [found for _, found in rows]
     return ids
@@ -170,7 +176,7 @@ async def _prepare(store: MigrationStore, progression_id: str, *, use_items: boo
     if facts.items != count:
         raise ParityError(
             f"there are {facts.items} item rows and the next ordinal is {count}: they cannot be the authority;"
-            " nothing was changed"
+            f" {_UNCHANGED}"
         )
     ids = await _read_items(store, progression_id, state, count)
     if ids is None:
@@ -181,7 +187,7 @@ async def _prepare(store: MigrationStore, progression_id: str, *, use_items: boo
     if trusted and state.items_digest is not None and digest != state.items_digest:
         raise ParityError(
             "the item rows of the frozen prefix are not those of the cutover: they cannot be the authority;"
-            " nothing was changed"
+            f" {_UNCHANGED}"
         )
     verdict = await judge(facts.value)
     known = set(ids)
@@ -202,7 +208,7 @@ def _write(
 ) -> bool:
     """Make the items the only authority if nothing that was read has changed; False to read again."""
     pid = repair.state.progression_id
-    state = _blocked_state(conn, pid)
+    state = blocked_state(conn, pid)
     dialect = dialect_of(conn)
     found = dialect.collection_of(conn, pid)
     if state.generation != repair.state.generation or found is None or found.value != repair.value:

@@ -22,6 +22,7 @@ __all__ = [
     "count_items",
     "delete_items",
     "delete_items_below",
+    "delete_items_between",
     "delete_items_chunk",
     "ends",
     "insert_all",
@@ -63,6 +64,12 @@ _DELETE_UP_TO = Statement(
     delete(progression_items)
     .where(_c.progression_id == bindparam("pid"))
     .where(_c.ordinal <= bindparam("last", type_=BigInteger))
+)
+_DELETE_RANGE = Statement(
+    delete(progression_items)
+    .where(_c.progression_id == bindparam("pid"))
+    .where(_c.ordinal >= bindparam("first", type_=BigInteger))
+    .where(_c.ordinal < bindparam("before", type_=BigInteger))
 )
 
 
@@ -126,6 +133,11 @@ def delete_items(conn: Connection, /, progression_id: str) -> None:
 def delete_items_below(conn: Connection, /, progression_id: str, ordinal: int) -> int:
     """Delete the item rows below an ordinal; return how many. Cost: one primary-key range, linear in them."""
     return _DELETE_UP_TO.run(conn, {"pid": progression_id, "last": ordinal - 1})
+
+
+def delete_items_between(conn: Connection, /, progression_id: str, first: int, before: int) -> int:
+    """Delete the item rows from ``first`` to ``before``, exclusive; return how many. Cost: one primary-key range."""
+    return _DELETE_RANGE.run(conn, {"pid": progression_id, "first": first, "before": before})
 
 
 def delete_items_chunk(conn: Connection, /, progression_id: str, *, limit: int) -> int:

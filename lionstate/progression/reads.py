@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, not_, select
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.engine import Deferred, Observer
 from lionstate.errors import BlockedCode, InvalidInputError, PrefixGapError, ProgressionBlockedError, StaleCursorError
 from lionstate.progression import compat, items
 from lionstate.progression.collection import parse_readable
+from lionstate.progression.control import COMPAT_READ_KEY
 from lionstate.progression.phases import Authority, Phase, ReadSource, read_source
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.conversation import progressions
+from lionstate.schema.own import migration_control, progression_storage_state
 
 __all__ = [
     "MAX_LIMIT",
+    "PLAIN_ITEMS",
     "count_progression_items",
     "get_progression",
     "get_progression_generation",
     "list_progression_items",
     "note_failure",
+    "plainly_in_items",
 ]
 
 MAX_LIMIT = 1_000
@@ -45,6 +50,30 @@ def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageSt
     if source in (ReadSource.ITEMS, ReadSource.COMPAT):
         dialect_of(conn).prefer_indexes(conn)
     return source, state
+
+
+# What ``plainly_in_items`` binds. A switch that was turned off leaves this value behind.
+PLAIN_ITEMS: Final = {
+    "items_twice": Phase.ITEMS.value + Authority.ITEMS.value,
+    "compat_no": 0,
+    "compat_key": COMPAT_READ_KEY,
+    "compat_off": json.dumps({"enabled": False}),
+}
+
+
+def plainly_in_items() -> ColumnElement[bool]:
+    """That the item rows of a state row are served, and no compat read may be on, in one query with those rows.
+
+    Where it is false nothing is said: ``list_progression_items`` knows the source then.
+    """
+    state, control = progression_storage_state.c, migration_control.c
+    switched = exists().where(control.key == bindparam("compat_key"), control.value != bindparam("compat_off"))
+    return and_(
+        # Together, so that no planner takes the index of phases, under which nearly every row may stand.
+        state.phase.concat(state.authority) == bindparam("items_twice"),
+        state.compat_read == bindparam("compat_no"),
+        not_(switched),
+    )
 
 
 def _text(conn: Connection, progression_id: str) -> tuple[object, int]:

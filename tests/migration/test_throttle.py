@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lionstate.cli.reasons import why_stopped
+from lionstate.cli.reasons import stuck_lines, why_stopped
 from lionstate.codes import ThrottleSignal
-from lionstate.errors import BackendError
+from lionstate.errors import BackendError, BackendUnavailableError, NotFoundError
 from lionstate.migration import ProgressionMigrationService, StopReason
 from tests.support.backends import Backend
 from tests.support.migration import (
@@ -81,6 +81,11 @@ async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(back
             assert not (await service.status()).throttle.starved
     status = await service.status()
     throttle = status.throttle
+    # Another process tells it too: the signal, its value, limit and age, and who waits.
+    other = await ProgressionMigrationService(backend.direct.store, owner="b/2").status()
+    (told,) = [line for line in stuck_lines(other) if "wal_frames 20,001, limit 20,000" in line]
+    assert f"throttled in {service._lease.name}: " in told
+    assert None is status.elsewhere
     line, starved = why_stopped(step, status)
     assert "throttled: wal_frames 20,001, limit 20,000, for 179 s (over_limit)" == line
     assert "STARVED" in starved
@@ -96,7 +101,7 @@ async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(back
     assert 179.0 == throttle.throttled_seconds["wal_frames"]
     (event,) = await events(backend, "starved")
     assert ("lionstated", ["wal_frames"]) == (event["actor"], event["signals"])
-    assert ["starved"] == [name for name, _ in staged.stages[stages:]]
+    assert ["waits", "starved"] == [name for name, _ in staged.stages[stages:]]
     await state.append_to_progression("p", "meanwhile")
     row = await state_of(backend)
     assert ("dual", 10, None, None) == (
@@ -112,6 +117,36 @@ async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(back
     assert (False, None, 180.0) == (
         lambda told: (told.starved, told.waited_seconds, told.throttled_seconds["wal_frames"])
     )((await service.status()).throttle)
+
+
+async def test_what_fails_is_named_until_it_works(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fault 46: the part, the code, since when and how often; a caller's mistake and what waits is no failure."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service, _, staged = injected(backend)
+    real = staged.maintain
+
+    async def full(name: str, script: Any, *, progressions: Any = ()) -> Any:
+        raise BackendUnavailableError("the disk is full")
+
+    with pytest.raises(NotFoundError):
+        await service.scrub(progression_id="nope")
+    assert () == (await service.status()).failing
+    monkeypatch.setattr(staged, "maintain", full)
+    for _ in range(3):
+        with pytest.raises(BackendUnavailableError):
+            await service.own()
+        with pytest.raises(BackendUnavailableError):
+            await service.step(**WHOLE)
+    status = await service.status()
+    assert [("lease", "backend_unavailable", 3), ("step", "backend_unavailable", 3)] == [
+        (one.part, one.code, one.attempts) for one in status.failing
+    ]
+    assert all(0 < one.since <= one.last_at for one in status.failing)
+    assert "FAILING: lease: backend_unavailable, 3 attempts since 0 s ago" in next(iter(stuck_lines(status)))
+    monkeypatch.setattr(staged, "maintain", real)
+    await service.own()
+    await service.step(**WHOLE)
+    assert () == (await service.status()).failing
 
 
 async def test_a_signal_that_trips_between_chunks_ends_the_step(backend: Backend) -> None:

@@ -65,7 +65,18 @@ class StoreFailures:
             self._failing = anyio.Event()
             get_logger().info("writes_succeed_again")
 
-    async def keep_probing(self, probe: Callable[[], Awaitable[Any]]) -> None:
+    async def watch(self, look: Callable[[], Awaitable[bool]], probe: Callable[[], Awaitable[Any]]) -> None:
+        """Find out, for ever, what no caller tells.
+
+        Args:
+            look: Reads something small; True when it is doubtful whether the store takes writes.
+            probe: Writes something.
+        """
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._keep_probing, probe)
+            group.start_soon(self._keep_looking, look, probe)
+
+    async def _keep_probing(self, probe: Callable[[], Awaitable[Any]]) -> None:
         """While writes fail, write something every two seconds, for ever: who is told to stay away writes nothing."""
         while True:
             await self._failing.wait()
@@ -74,13 +85,8 @@ class StoreFailures:
                 await probe()
                 self.answered(wrote=True)
 
-    async def keep_looking(self, look: Callable[[], Awaitable[bool]], probe: Callable[[], Awaitable[Any]]) -> None:
-        """Look every two seconds whether the store answers, for ever: nobody may be calling while it is away.
-
-        Args:
-            look: Reads something small; True when it is doubtful whether the store takes writes.
-            probe: Writes something; only called in doubt.
-        """
+    async def _keep_looking(self, look: Callable[[], Awaitable[bool]], probe: Callable[[], Awaitable[Any]]) -> None:
+        """Look every two seconds whether the store answers: nobody may be calling while it is away."""
         while True:
             await anyio.sleep(_LOOK_SECONDS)
             ended, answers = anyio.Event(), self._answers
