@@ -157,6 +157,15 @@ def _unknown(daemon: DaemonProcess) -> int:
     return int(sum(float(line.rpartition(" ")[2]) for line in counts))
 
 
+async def _not_ready(daemon: DaemonProcess) -> str:
+    """What the daemon says that it is not ready for, as soon as it does."""
+    return str(await eventually(lambda: readiness(daemon.ops).get("reason"), seconds=30))
+
+
+async def _ready(daemon: DaemonProcess) -> None:
+    await eventually(lambda: "reason" not in readiness(daemon.ops), seconds=_SECONDS)
+
+
 @dataclass
 class _Scene:
     pair: Pair
@@ -173,19 +182,20 @@ class _Scene:
         moved, lease = await pair.ask(_MOVED), await pair.ask(_LEASE)
         pair.primary.kill()
         killed = time.monotonic()
-        reasons = [await eventually(lambda d=d: readiness(d.ops).get("reason"), seconds=30) for d in self.daemons]
+        reasons = [await _not_ready(daemon) for daemon in self.daemons]
         refusal = await self._status_error()
         promoted = time.monotonic()
         pair.promote()
         first = await asyncio.gather(*(client.acknowledged_after(promoted) for client in self.clients))
         for daemon in self.daemons:
-            await eventually(lambda d=daemon: "reason" not in readiness(d.ops), seconds=_SECONDS)
+            await _ready(daemon)
         ready = time.monotonic()
 
         async def migrates() -> bool:
             return bool(await pair.ask(_MOVED) > moved)
 
-        await eventually(migrates, seconds=_SECONDS)
+        went_on: bool = await eventually(migrates, seconds=_SECONDS)
+        assert went_on
         owner, epoch = lease.split()
         new_owner, new_epoch = (await pair.ask(_LEASE)).split()
         # The row came along: the owner renews it, or the other one took over, which counts it up.
