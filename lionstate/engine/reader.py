@@ -142,7 +142,8 @@ class SqliteReader:
             except Exception as error:
                 raise translate(self.dialect, error) from error
 
-        return await asyncio.shield(self._threads[0].submit(work))
+        # A caller that goes away takes its future along; the thread ends the work and nobody hears of it.
+        return await self._threads[0].submit(work)
 
     @contextmanager
     def _lent(self, driver: Any, conn: Connection) -> Iterator[bool]:
