@@ -124,7 +124,7 @@ async def _one_size(bench: Bench, row: Row, database: str, synchronous: str, siz
         if found:
             value, name = min(found)
             limit = 1.0 if form in _TO_REACH else None
-            row.add(f"{label}: {form} / {name}", value, limit, "x", at_least=True)
+            row.add(f"{label}: {form} / {name}", value, limit, at_least=True)
     if database == "sqlite":
         taken |= _raw_messages(
             await bench.sqlite(History({"a": size}, messages=True)), synchronous, bench.samples(75, 30)
