@@ -200,10 +200,6 @@ class Dialect(RecordIntents, BulkIntents, ServerIntents, Protocol):
         """Bring the planner's statistics of items and state rows up to date, where it keeps any."""
         ...
 
-    def transaction_id(self, conn: Connection) -> int | None:
-        """The id of the running write transaction, None where the database has none."""
-        ...
-
     def in_transaction(self, conn: Connection) -> bool:
         """Ask the driver, not SQLAlchemy, whether the transaction is still open."""
         ...

@@ -161,7 +161,6 @@ _ADVANCE = Statement(
 _LOCK_WORD = select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("word", type_=Text), 0)))
 _OWN_TABLE = select(cast(func.to_regclass(progression_storage_state.name), Text))
 _ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.name}")
-_TRANSACTION_ID = Statement(select(cast(cast(func.pg_current_xact_id(), Text), BigInteger)))
 
 # The transaction's own settings, like SET LOCAL, which work behind a transaction pooler too. Without a sort the key of
 # the order is the only one left: with statistics from before a progression grew, the message index and a sort of all
@@ -334,9 +333,6 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
 
     def refresh_statistics(self, conn: Connection) -> None:
         conn.execute(_ANALYZE)
-
-    def transaction_id(self, conn: Connection) -> int | None:
-        return int(_TRANSACTION_ID.rows(conn)[0][0])
 
     def in_transaction(self, conn: Connection) -> bool:
         driver: Any = conn.connection.dbapi_connection

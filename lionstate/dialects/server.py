@@ -1,13 +1,18 @@
-"""What a database server tells about its load; a database that is a library has none."""
+"""What a database server tells about its load and its transactions; a database that is a library has none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from sqlalchemy import Connection, text
 
-__all__ = ["NoServer", "PostgresqlServer", "ServerIntents", "ServerLoad"]
+from lionstate.dialects.statement import Statement
+
+__all__ = ["NoServer", "PostgresqlServer", "ServerIntents", "ServerLoad", "TransactionEnd", "TransactionMark"]
+
+TransactionEnd: TypeAlias = Literal["committed", "aborted", "in progress", "out of sight"]
+"""What a server says of a transaction; ``out of sight``: it is not, or no longer, the server that ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,19 @@ class ServerLoad:
 
     long_transaction_seconds: float
     wal_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMark:
+    """What a write transaction is found again by when the answer to its COMMIT was lost.
+
+    Attributes:
+        transaction: Its id, which a server gives a second time when a crash or a failover has lost the first.
+        server_run: The uninterrupted run of the server that gave it; no crash and no failover lies within one.
+    """
+
+    transaction: int
+    server_run: str
 
 
 class ServerIntents(Protocol):
@@ -44,6 +62,14 @@ class ServerIntents(Protocol):
         """Position up to which a replica shows what its primary wrote; None where this is no replica."""
         ...
 
+    def transaction_mark(self, conn: Connection) -> TransactionMark | None:
+        """The mark of the running write transaction, None without a server. Cost: one statement, nothing is read."""
+        ...
+
+    def transaction_end(self, conn: Connection, mark: TransactionMark) -> TransactionEnd:
+        """What became of the transaction of a mark. Cost: one statement."""
+        ...
+
 
 class NoServer:
     """A library in our own process."""
@@ -59,6 +85,12 @@ class NoServer:
     def replayed_position(self, conn: Connection) -> int | None:
         return None
 
+    def transaction_mark(self, conn: Connection) -> TransactionMark | None:
+        return None
+
+    def transaction_end(self, conn: Connection, mark: TransactionMark) -> TransactionEnd:
+        return "out of sight"
+
 
 # Of other roles' sessions the ages are seen with pg_read_all_stats only, which an ordinary role does not have.
 _LOAD = text(
@@ -71,6 +103,17 @@ _LOAD = text(
 # The position of insertion: with synchronous_commit = off an acknowledged commit may not be written yet.
 _WRITTEN = text("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint")
 _REPLAYED = text("SELECT CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::bigint END")
+# The start of the postmaster changes with every restart and every other server. It stays when a backend that crashed
+# takes all others with it; the statistics do not, which such a recovery begins anew. System identifier and timeline add
+# nothing: a server that takes writes changes neither without a restart.
+_SERVER_RUN = (
+    "concat_ws('/', extract(epoch FROM pg_postmaster_start_time()),"
+    " extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))"
+)
+_MARK = Statement(text(f"SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint), {_SERVER_RUN}"))
+_END = text(
+    f"SELECT CASE WHEN {_SERVER_RUN} = :server_run THEN pg_xact_status(CAST(CAST(:transaction AS text) AS xid8)) END"
+)
 
 
 class PostgresqlServer:
@@ -88,3 +131,11 @@ class PostgresqlServer:
     def replayed_position(self, conn: Connection) -> int | None:
         found: int | None = conn.execute(_REPLAYED).scalar_one()
         return found
+
+    def transaction_mark(self, conn: Connection) -> TransactionMark | None:
+        return TransactionMark(*_MARK.rows(conn)[0])
+
+    def transaction_end(self, conn: Connection, mark: TransactionMark) -> TransactionEnd:
+        values = {"server_run": mark.server_run, "transaction": str(mark.transaction)}
+        found: TransactionEnd | None = conn.execute(_END, values).scalar_one()
+        return found or "out of sight"

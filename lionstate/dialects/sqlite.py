@@ -260,9 +260,6 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer):
     def refresh_statistics(self, conn: Connection) -> None:
         """Nothing to do: no plan of ours depends on them."""
 
-    def transaction_id(self, conn: Connection) -> int | None:
-        return None
-
     def in_transaction(self, conn: Connection) -> bool:
         driver = conn.connection.dbapi_connection
         return bool(driver is not None and driver.in_transaction)

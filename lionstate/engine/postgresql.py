@@ -15,8 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from lionstate.dialects import Dialect, dialect_named
+from lionstate.dialects.server import TransactionEnd, TransactionMark
 from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
+from lionstate.engine.hosts import HOST_SECONDS, Hosts, seconds_of
 from lionstate.engine.keepalive import keep_alive
 from lionstate.engine.observer import Observer
 from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
@@ -40,6 +42,8 @@ __all__ = ["LaneTransaction", "PostgresqlWriter", "check_out", "create_engine"]
 R = TypeVar("R")
 LOCK_TIMEOUT_MS = 500
 _STATUS_WAIT = 10.0
+# What a COMMIT in doubt holds back waits too, and nobody hears that writes fail.
+_GONE_SECONDS = 2.0
 # What a lane runs seeks by key. Without statistics, and for some numbers of keys with them, the planner takes a scan of
 # the whole table for cheaper (design decision 10).
 _LANE_SETTINGS = {"lock_timeout": str(LOCK_TIMEOUT_MS), "enable_seqscan": "off"}
@@ -64,16 +68,21 @@ def _ssl_of(mode: str) -> Any:
 
 
 def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, for_writes: bool) -> AsyncEngine:
-    """An asyncpg engine; ``sslmode`` in the URL is mapped, startup settings fall away behind a pooler."""
+    """An asyncpg engine; libpq's words in the URL are mapped, startup settings fall away behind a pooler."""
     target = url.sqlalchemy
     query = dict(target.query)
     mode = query.pop("sslmode", None)
     arguments: dict[str, Any] = {}
     if mode is not None:
         arguments["ssl"] = _ssl_of(str(mode))
+    limit = query.pop("connect_timeout", None)
+    if limit is not None:
+        arguments["timeout"] = seconds_of(str(limit))
     if isinstance(query.get("host"), tuple):
         # A standby answers too, and takes no writes.
         query.setdefault("target_session_attrs", "read-write")
+        arguments.setdefault("timeout", HOST_SECONDS)
+        arguments["async_creator_fn"] = Hosts().connect
     if settings.pooler == "transaction":
         arguments["statement_cache_size"] = 0
         query["prepared_statement_cache_size"] = "0"
@@ -147,19 +156,19 @@ class _LaneSession:
         self._observer = observer
         self._lane = lane
         self._set_local = set_local
-        self.transaction: int | None = None
+        self.mark: TransactionMark | None = None
         self._since = 0.0
 
     def begin(self) -> None:
-        self.transaction = None
+        self.mark = None
         self.conn.begin()
         self._since = time.monotonic()
         if self._set_local:
             self.conn.execute(_SET_LOCAL, _LANE_SETTINGS)
 
     def before_commit(self) -> None:
-        """Bring the transaction's id back; in a transaction that an error has ended this raises, where COMMIT lies."""
-        self.transaction = self.dialect.transaction_id(self.conn)
+        """Bring the transaction's mark back; in one that an error has ended this raises, where COMMIT lies."""
+        self.mark = self.dialect.transaction_mark(self.conn)
 
     def commit(self) -> None:
         started = time.monotonic()
@@ -205,7 +214,8 @@ class LaneTransaction(SqlWrites):
 class PostgresqlWriter:
     """Runs each batch in one transaction on a pooled connection.
 
-    A COMMIT that raised is decided by ``pg_xact_status`` of the transaction id that the batch brought back before it.
+    A COMMIT that raised is decided by ``pg_xact_status`` of the transaction id that the batch brought back before it,
+    asked of the same run of the server: after a crash or a failover the id may be another transaction's.
     """
 
     def __init__(self, url: StoreURL, settings: EngineSettings, observer: Observer) -> None:
@@ -264,7 +274,7 @@ class PostgresqlWriter:
             with suppress(Exception):
                 await conn.invalidate()
             cause = translate(self.dialect, failed.__cause__ or failed)
-            committed = await self._status(session.transaction if session is not None else None)
+            committed = await self._status(session.mark if session is not None else None)
             return failed.resolve(committed, cause)
         except Exception as error:
             with suppress(Exception):
@@ -278,30 +288,32 @@ class PostgresqlWriter:
     def _refused(batch: Batch, error: StateError) -> list[Outcome]:
         return [NotWritten(error) for unit in batch.take() for _ in unit.calls]
 
-    async def _status(self, transaction: int | None) -> bool | None:
-        """Ask until the transaction is final; None if the server does not say in time."""
-        if transaction is None:
+    async def _status(self, mark: TransactionMark | None) -> bool | None:
+        """Ask until the transaction is final; None when the server is gone, does not say in time or is another one."""
+        if mark is None:
             return None
+        heard = time.monotonic()
         try:
             async with asyncio.timeout(_STATUS_WAIT):
                 while True:
-                    found = await self._ask_status(transaction)
+                    found = await self._ask_status(mark)
                     if found in ("committed", "aborted"):
                         return found == "committed"
+                    now = time.monotonic()
+                    if found is not None:
+                        heard = now
+                    if found == "out of sight" or now - heard > _GONE_SECONDS:
+                        return None
                     await asyncio.sleep(_STATUS_PAUSE)
         except TimeoutError:
             return None
 
-    async def _ask_status(self, transaction: int) -> str | None:
+    async def _ask_status(self, mark: TransactionMark) -> TransactionEnd | None:
         try:
             async with self.engine.connect() as conn:
-                row = await conn.execute(
-                    text("SELECT pg_xact_status(CAST(CAST(:xid AS text) AS xid8))"), {"xid": str(transaction)}
-                )
-                found: str | None = row.scalar_one()
-                return found
+                return await conn.run_sync(self.dialect.transaction_end, mark)
         except Exception:
-            # The server restarts, or has not seen this id: ask again.
+            # The server is away or starts: ask again.
             return None
 
     @asynccontextmanager
@@ -346,7 +358,7 @@ class PostgresqlWriter:
 
     async def _commit(self, conn: AsyncConnection) -> None:
         try:
-            transaction = await conn.run_sync(self.dialect.transaction_id)
+            mark = await conn.run_sync(self.dialect.transaction_mark)
         except Exception as error:
             await self._roll_back(conn)
             raise translate(self.dialect, error) from error
@@ -356,7 +368,7 @@ class PostgresqlWriter:
             with suppress(Exception):
                 await conn.invalidate()
             failed = CommitFailed([], [Written(None)], 0)
-            (outcome,) = failed.resolve(await self._status(transaction), translate(self.dialect, error))
+            (outcome,) = failed.resolve(await self._status(mark), translate(self.dialect, error))
             if not isinstance(outcome, Written):
                 raise outcome.error from error
 

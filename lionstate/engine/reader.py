@@ -19,7 +19,7 @@ from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.postgresql import check_out, create_engine
 from lionstate.engine.pragmas import connect, open_connection
-from lionstate.engine.script import Script
+from lionstate.engine.script import Script, done_here
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlReads
 from lionstate.engine.threads import Mailbox, WorkerThread
@@ -135,7 +135,10 @@ class SqliteReader:
                     driver, conn = self._checkout()
                     with self._lent(driver, conn) as current:
                         if current:
-                            return script(conn)
+                            found = script(conn)
+                    if current:
+                        # Here and not where the caller waits: that would be one hop more, or the loop's own time.
+                        return done_here(found)
             except Exception as error:
                 raise translate(self.dialect, error) from error
 
@@ -148,12 +151,13 @@ class SqliteReader:
         reusable = False
         try:
             driver.execute("BEGIN")
-            conn.begin()
             try:
                 current = self._outdated is None or driver.execute(self._outdated).fetchone()[0] == 0
                 yield current
             finally:
-                conn.rollback()
+                # SQLAlchemy's own begin does nothing here but cost; a script that uses it begins by doing so.
+                if conn.in_transaction():
+                    conn.rollback()
                 if driver.in_transaction:
                     driver.execute("ROLLBACK")
             reusable = current

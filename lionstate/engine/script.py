@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection
 
@@ -25,9 +25,17 @@ __all__ = [
     "Unknown",
     "Written",
     "answer",
+    "done_here",
 ]
 
 R = TypeVar("R")
+_MOST_ON_A_THREAD = 1024 * 1024
+
+
+def _same(raw: Any) -> Any:
+    return raw
+
+
 Script: TypeAlias = Callable[[Connection], R]
 Call: TypeAlias = Callable[[Connection], Any]
 
@@ -60,6 +68,16 @@ class Continued(Generic[R]):
     """What pure work says when the rest must be read: the next script, which gets a snapshot of its own."""
 
     script: Callable[[Connection], Deferred[R] | R]
+
+
+def done_here(found: R) -> R:
+    """What a read script returned with its pure work done, for a runner on a thread of its own, after the transaction.
+
+    What is too much for one thread to hold the interpreter's lock for, or is to be observed first, is left.
+    """
+    if not isinstance(found, Deferred) or found.size > _MOST_ON_A_THREAD or found.observe is not None:
+        return found
+    return cast(R, Deferred(found.finish(found.raw), _same, answered=found.answered))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from lionstate.engine.replicas import require_lag
 from lionstate.errors import InvalidInputError
 from lionstate.facade.approvals import ApprovalFacade
 from lionstate.facade.batch import Batch
+from lionstate.facade.branches import BranchFacade
 from lionstate.facade.controls import ControlFacade
-from lionstate.facade.conversation import BranchFacade, MessageFacade, SessionFacade
+from lionstate.facade.conversation import MessageFacade, SessionFacade
 from lionstate.facade.definitions import DefinitionFacade
 from lionstate.facade.dispatches import DispatchFacade
 from lionstate.facade.engines import EngineFacade

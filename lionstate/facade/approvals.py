@@ -151,16 +151,25 @@ class ApprovalFacade(Runner):
             approvals.list_approval_evidence, approval_id=approval_id, after_sequence=after_sequence, limit=limit
         )
 
-    async def verify_approval_chain(self, *, hmac_key: str | None = None) -> dict[str, Any]:
-        """Follow the chain of evidence from its first row.
+    async def verify_approval_chain(
+        self, *, hmac_key: str | None = None, after_sequence: int = 0, limit: int | None = None
+    ) -> dict[str, Any]:
+        """Follow the chain of evidence from its first row, whole or in parts.
 
         Args:
             hmac_key: Demand a signature of this key on every row.
+            after_sequence: The number of the last row of a part that was found valid; 0 starts at the first row.
+            limit: Rows of this part, 1 to 50,000; None follows the chain to its end. The chain ends with a part that
+                has less, and the next part is after ``after_sequence`` plus ``total_entries``.
         Returns:
-            ``valid``, ``total_entries``, and ``broken``: None, or ``sequence``, ``id``, ``approval_id`` and
-            ``problem`` of the first link that is broken. Entries cut off at the end cannot be seen.
+            ``valid``, ``total_entries`` (rows of this part), and ``broken``: None, or ``sequence``, ``id``,
+            ``approval_id`` and ``problem`` of the first link that is broken. Entries cut off at the end cannot be seen.
+        Raises:
+            InvalidInputError: Without a limit there are more than 50,000 rows; or no row is ``after_sequence``.
 
-        Cost: one read of the whole chain.
+        Cost: one read of these rows.
         Contract: ADR-0055 D1; reference §2.5.
         """
-        return await self._read(approvals.verify_approval_chain, hmac_key=hmac_key)
+        return await self._read(
+            approvals.verify_approval_chain, hmac_key=hmac_key, after_sequence=after_sequence, limit=limit
+        )

@@ -1,4 +1,4 @@
-"""Messages, sessions and branches: what a conversation is made of."""
+"""Messages and sessions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lionstate.facade.runner import Runner
-from lionstate.records import branches, live, messages, session_changes, sessions
+from lionstate.records import live, messages, session_changes, sessions
 
-__all__ = ["BranchFacade", "MessageFacade", "SessionFacade"]
+__all__ = ["MessageFacade", "SessionFacade"]
 
 
 class MessageFacade(Runner):
@@ -301,89 +301,3 @@ class SessionFacade(Runner):
         Contract: ADR-0055 D1; design decision 18.
         """
         return await self._run(session_changes.repair_session_progression, session_id, new)
-
-
-class BranchFacade(Runner):
-    """Methods on branches."""
-
-    async def create_branch(self, branch: Mapping[str, Any]) -> None:
-        """Create a branch; an existing id is left untouched, without an error.
-
-        Args:
-            branch: Needs ``id``, ``session_id`` and ``progression_id``; other columns by name. ``created_at`` is now
-                unless given.
-        Raises:
-            MissingKeyError: A required key is missing; nothing was written.
-            InvalidInputError: A value has no stored form; nothing was written.
-            ForeignKeyError: The session, the progression or the system message does not exist.
-            ConflictError: The progression is being deleted.
-
-        Contract: ADR-0055 D1; design decision 18.
-        """
-        await self._run(branches.create_branch, branch)
-
-    async def get_branch(self, branch_id: str) -> dict[str, Any] | None:
-        """Read one branch, JSON decoded; None if it is missing.
-
-        Contract: ADR-0055 D1.
-        """
-        return await self._run(branches.get_branch, branch_id)
-
-    async def list_branches(self, session_id: str, *, limit: int = 1000, offset: int = 0) -> list[dict[str, Any]]:
-        """Read one page of the branches of a session, ordered by ``created_at`` and ``id``; [] if there are none.
-
-        Args:
-            session_id: The session.
-            limit: Rows, 1 to 1,000.
-            offset: Rows to pass over.
-        Raises:
-            InvalidInputError: ``limit`` or ``offset`` is out of range.
-
-        Contract: ADR-0055 D1.
-        """
-        return await self._run(branches.list_branches, session_id, limit=limit, offset=offset)
-
-    async def update_branch(self, branch_id: str, **fields: Any) -> None:
-        """Write columns of a branch.
-
-        Args:
-            branch_id: A missing branch is a no-op.
-            fields: ``name``, ``user``, ``node_metadata``, ``system_msg_id``, ``model``, ``provider``,
-                ``agent_name``, ``status``, ``started_at``, ``ended_at``; none at all is a no-op.
-        Raises:
-            InvalidInputError: Any other column, or a value that has no stored form; nothing was written.
-            ForeignKeyError: The system message does not exist.
-
-        Contract: ADR-0055 D1.
-        """
-        await self._run(branches.update_branch, branch_id, **fields)
-
-    async def get_branch_messages(self, branch_id: str) -> list[dict[str, Any]]:
-        """Read all messages of a branch in the order of its progression.
-
-        A page of a long one is ``list_progression_items`` of its ``progression_id``, then ``get_messages``.
-
-        Returns:
-            Rows as ``get_message`` gives them, one per position; ids without a row are left out; [] for a missing
-            branch.
-        Raises:
-            MalformedCollectionError: The stored JSON is the authority and no array.
-            ProgressionBlockedError: No representation is trustworthy; nothing stale is returned.
-
-        Cost: the whole history, 500 messages per query.
-        Contract: ADR-0055 D3; ADR-0117 D4.
-        """
-        return await self._read(branches.get_branch_messages, branch_id)
-
-    async def repair_branch_progression(self, branch_id: str, new: str) -> str | None:
-        """Give a branch without a ``progression_id`` one; a branch that has one keeps it.
-
-        Returns:
-            The id in effect; None if the branch is missing.
-        Raises:
-            ForeignKeyError: The progression does not exist.
-            ConflictError: The progression is being deleted.
-
-        Contract: ADR-0055 D1; design decision 18.
-        """
-        return await self._run(branches.repair_branch_progression, branch_id, new)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lionstate.operations.table import KeysFunction, Operation, operation
-from lionstate.records import branches, live, messages, metadata_merge, session_changes, sessions
+from lionstate.records import branch_messages, branches, live, messages, metadata_merge, session_changes, sessions
 from lionstate.records.schemas import ANY, MAPPING, TEXT, list_of, nullable
 from lionstate.records.values import check_text, encoded_json, finite_number, rough_size
 
@@ -202,6 +202,6 @@ TABLE: tuple[Operation, ...] = (
         size=rough_size,
         schemas=branches.CHANGES_SCHEMAS,
     ),
-    operation(branches.get_branch_messages),
+    operation(branch_messages.get_branch_messages),
     operation(branches.repair_branch_progression, writes=True, keys=_branch_key, prepare=_branch_named),
 )

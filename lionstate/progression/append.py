@@ -95,7 +95,7 @@ class Appender:
         becomes of the appends (decision 22).
 
         Cost: at most five statements: parents, state rows, orphans of those without one, JSON values, membership. On
-        SQLite one for the first two, and for a single pair one for all that an append to item rows needs.
+        SQLite one for the first two, and for up to four pairs one each for all that an append to item rows needs.
         """
         self._conn = conn
         self._values = parsed
@@ -267,7 +267,7 @@ def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: Pa
     """
     pairs = [(call["progression_id"], call["message_id"]) for call in calls]
     locked = lock_for_append(conn, pairs)
-    if locked.members is not None and (state := _plain_items(locked)) is not None:
+    if len(pairs) == 1 and locked.members is not None and (state := _plain_items(locked)) is not None:
         return [None if locked.members else _append_item(conn, pairs[0], state)]
     appender = Appender(conn, pairs, parsed, locked)
     results: list[Any] = []

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, exists, not_, select
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.engine import Deferred, Observer
 from lionstate.errors import BlockedCode, InvalidInputError, PrefixGapError, ProgressionBlockedError, StaleCursorError
 from lionstate.progression import compat, items
 from lionstate.progression.collection import parse_readable
+from lionstate.progression.control import COMPAT_READ_KEY
 from lionstate.progression.phases import Authority, Phase, ReadSource, read_source
-from lionstate.progression.storage_state import StorageState, get_state
+from lionstate.progression.storage_state import StorageState, check_id, get_state
 from lionstate.schema.conversation import progressions
+from lionstate.schema.own import migration_control, progression_items, progression_storage_state
 
 __all__ = [
     "MAX_LIMIT",
+    "PLAIN_ITEMS",
+    "PLAIN_PAGE",
+    "PLAIN_PAGE_BACK",
     "count_progression_items",
     "get_progression",
     "get_progression_generation",
     "list_progression_items",
     "note_failure",
+    "plainly_in_items",
 ]
 
 MAX_LIMIT = 1_000
@@ -45,6 +52,57 @@ def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageSt
     if source in (ReadSource.ITEMS, ReadSource.COMPAT):
         dialect_of(conn).prefer_indexes(conn)
     return source, state
+
+
+# What ``plainly_in_items`` binds. A switch that was turned off leaves this value behind.
+PLAIN_ITEMS: Final = {
+    "items_twice": Phase.ITEMS.value + Authority.ITEMS.value,
+    "compat_no": 0,
+    "compat_key": COMPAT_READ_KEY,
+    "compat_off": json.dumps({"enabled": False}),
+}
+
+
+def plainly_in_items() -> ColumnElement[bool]:
+    """That the item rows of a state row are served, and no compat read may be on, in one query with those rows.
+
+    Where it is false nothing is said: ``list_progression_items`` knows the source then.
+    """
+    state, control = progression_storage_state.c, migration_control.c
+    switched = exists().where(control.key == bindparam("compat_key"), control.value != bindparam("compat_off"))
+    return and_(
+        # Together, so that no planner takes the index of phases, under which nearly every row may stand.
+        state.phase.concat(state.authority) == bindparam("items_twice"),
+        state.compat_read == bindparam("compat_no"),
+        not_(switched),
+    )
+
+
+_c = progression_items.c
+_plain_range = (
+    select(_c.ordinal, _c.message_id)
+    .where(
+        _c.progression_id
+        == select(progression_storage_state.c.progression_id)
+        .where(progression_storage_state.c.progression_id == bindparam("pid"), plainly_in_items())
+        .scalar_subquery()
+    )
+    .where(_c.ordinal > bindparam("after", type_=BigInteger))
+    .where(_c.ordinal < bindparam("before", type_=BigInteger))
+    .limit(bindparam("count"))
+)
+PLAIN_PAGE: Final = Statement(_plain_range.order_by(_c.ordinal))
+PLAIN_PAGE_BACK: Final = Statement(_plain_range.order_by(_c.ordinal.desc()))
+
+
+def _plain_page(
+    conn: Connection, progression_id: str, after: int, before: int, limit: int, newest_first: bool
+) -> list[items.Item]:
+    """A page where the item rows are served; nothing at all elsewhere, and for an empty page. Cost: one statement."""
+    check_id(progression_id)
+    dialect_of(conn).prefer_indexes(conn)
+    bound = {"pid": progression_id, "after": after, "before": before, "count": limit, **PLAIN_ITEMS}
+    return cast(list[items.Item], (PLAIN_PAGE_BACK if newest_first else PLAIN_PAGE).rows(conn, bound))
 
 
 def _text(conn: Connection, progression_id: str) -> tuple[object, int]:
@@ -135,10 +193,13 @@ def list_progression_items(
         PrefixGapError: Compat read is on and prefix and tail do not meet.
         MalformedCollectionError: The JSON value is the authority and no JSON array.
 
-    Cost: in items one primary-key range scan of ``limit`` rows; in json, dual and compat read the whole JSON value.
+    Cost: in items one statement, a primary-key range scan of ``limit`` rows; in json, dual and compat read the whole
+    JSON value.
     Contract: ADR-0117 D1, D4; design decisions 3, 4.
     """
     after, before = _bounds(after_ordinal, before_ordinal, limit)
+    if generation is None and (rows := _plain_page(conn, progression_id, after, before, limit, newest_first)):
+        return Deferred(rows, _same)
     source, state = _route(conn, progression_id)
     current = state.generation if state is not None and source is not ReadSource.MISSING else None
     if generation is not None and generation != current:

@@ -22,6 +22,7 @@ __all__ = [
     "Locked",
     "LockedForAppend",
     "StorageState",
+    "check_id",
     "get_many",
     "get_state",
     "insert_state",
@@ -147,7 +148,9 @@ def _for_append(row: Sequence[Any]) -> AppendState:
 _WHOLE = _Form(_whole, StorageState._fields)
 _FOR_APPEND = _Form(_for_append, AppendState._fields)
 
-# One append, where the transaction itself is the lock: parent, state row and membership in one statement.
+# As many appends as a set costs more than, where the transaction itself is the lock.
+_FEW = 4
+# One append: parent, state row and membership in one statement.
 _PAIR = Statement(
     select(
         exists(
@@ -162,14 +165,15 @@ _PAIR = Statement(
 )
 
 
-def _usable(ids: Iterable[object]) -> list[str]:
+def check_id(progression_id: object) -> str:
     """Refuse what no row is called: PostgreSQL fails on it even in a comparison, SQLite's json_each on no text."""
-    usable: list[str] = []
-    for found in ids:
-        if (fault := text_fault(found)) is not None or not isinstance(found, str):
-            raise InvalidInputError(f"the progression id is not acceptable: {fault}")
-        usable.append(found)
-    return usable
+    if (fault := text_fault(progression_id)) is not None or not isinstance(progression_id, str):
+        raise InvalidInputError(f"the progression id is not acceptable: {fault}")
+    return progression_id
+
+
+def _usable(ids: Iterable[object]) -> list[str]:
+    return [check_id(found) for found in ids]
 
 
 def lock_many(conn: Connection, /, ids: Sequence[str]) -> dict[str, Locked]:
@@ -191,19 +195,28 @@ class LockedForAppend(NamedTuple):
 def lock_for_append(conn: Connection, /, pairs: Sequence[tuple[str, str]]) -> LockedForAppend:
     """``lock_many`` for appends of ids to progressions, which reads what they need.
 
-    Cost: as ``lock_many``; for a single pair on SQLite one statement that looks for it among the items as well.
+    Cost: as ``lock_many``; on SQLite, for up to four pairs, one statement each that looks for it among the items as
+    well: a live message has two.
     """
-    if len(pairs) == 1 and not dialect_of(conn).capabilities.concurrent_writers:
-        ((pid, mid),) = pairs
-        _usable((pid,))
-        if text_fault(mid) is None:
-            rows = _PAIR.rows(conn, {"pid": pid, "mid": mid})
-            if not rows:
-                return LockedForAppend([], set())
-            row = rows[0]
-            state = None if row[1] is None else _for_append(row[1:])
-            return LockedForAppend([(pid, None, state)], set(pairs) if row[0] else set())
+    if len(pairs) <= _FEW and not dialect_of(conn).capabilities.concurrent_writers:
+        _usable(pid for pid, _ in pairs)
+        if all(text_fault(mid) is None for _, mid in pairs):
+            return _look_at_each(conn, pairs)
     return LockedForAppend(_lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND), None)
+
+
+def _look_at_each(conn: Connection, pairs: Sequence[tuple[str, str]]) -> LockedForAppend:
+    parents: dict[str, tuple[str, int | None, AppendState | None]] = {}
+    members = set()
+    for pair in pairs:
+        pid, mid = pair
+        rows = _PAIR.rows(conn, {"pid": pid, "mid": mid})
+        if rows:
+            is_member, *state = rows[0]
+            if is_member:
+                members.add(pair)
+            parents[pid] = (pid, None, None if state[0] is None else _for_append(state))
+    return LockedForAppend(list(parents.values()), members)
 
 
 def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:

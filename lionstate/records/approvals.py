@@ -9,7 +9,7 @@ import functools
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, and_, case, select
 
@@ -38,6 +38,8 @@ TTL_SECONDS = 300.0
 _OPEN = ("pending", "granted")
 _STATUSES = (*_OPEN, "consumed", "expired", "denied")
 _key = optional(check_text)
+# What one verdict may hold in memory, about 100 MB.
+MOST_LINKS: Final = 50_000
 
 
 def _enter(conn: Connection) -> None:
@@ -229,8 +231,23 @@ def list_approval_evidence(
     return all_rows(conn, page(found.where(sequence > after_sequence).order_by(sequence), limit))
 
 
-@takes(hmac_key=_key)
-def verify_approval_chain(conn: Connection, /, *, hmac_key: str | None = None) -> Deferred[dict[str, Any]]:
-    """The verdict on the whole chain; cost: one read of it, hashed outside the transaction."""
-    rows = all_rows(conn, select(approval_evidence).order_by(approval_evidence.c.sequence))
-    return Deferred(rows, functools.partial(verify_links, hmac_key=hmac_key), len(rows) * 512)
+@takes(hmac_key=_key, after_sequence=whole(), limit=optional(whole(1, MOST_LINKS)))
+def verify_approval_chain(
+    conn: Connection, /, *, hmac_key: str | None = None, after_sequence: int = 0, limit: int | None = None
+) -> Deferred[dict[str, Any]]:
+    """The verdict on the whole chain or a part of it; cost: one read of that, hashed outside the transaction."""
+    sequence = approval_evidence.c.sequence
+    found = select(approval_evidence).order_by(sequence)
+    rows = all_rows(
+        conn, (found.where(sequence > after_sequence) if after_sequence else found).limit(limit or MOST_LINKS + 1)
+    )
+    if len(rows) > MOST_LINKS:
+        raise InvalidInputError(f"more than {MOST_LINKS} entries: verify them in parts, by limit and after_sequence")
+    before = GENESIS
+    if after_sequence:
+        entry = first_row(conn, select(approval_evidence.c.chain_hash).where(sequence == after_sequence))
+        if entry is None:
+            raise InvalidInputError("there is no entry of the number after_sequence")
+        before = entry["chain_hash"]
+    verify = functools.partial(verify_links, hmac_key=hmac_key, after_sequence=after_sequence, before=before)
+    return Deferred(rows, verify, len(rows) * 512)

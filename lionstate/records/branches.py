@@ -1,21 +1,16 @@
-"""Branches and the messages on them."""
+"""Branches."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, select, update
 
 from lionstate.dialects import dialect_of
-from lionstate.engine import Continued, Deferred
 from lionstate.errors import InvalidInputError
-from lionstate.progression.reads import get_progression
 from lionstate.records.arguments import page_limit, page_offset, takes
-from lionstate.records.messages import decoded_by_id, message_pages, size_of, usable_ids
 from lionstate.records.rows import all_rows, page
 from lionstate.records.schemas import columns_schema, row_schema
 from lionstate.records.tombstones import fill_progression, refuse_deleted
@@ -29,7 +24,6 @@ __all__ = [
     "checked_changes",
     "create_branch",
     "get_branch",
-    "get_branch_messages",
     "list_branches",
     "repair_branch_progression",
     "update_branch",
@@ -129,42 +123,3 @@ def repair_branch_progression(conn: Connection, /, branch_id: str, new: str) -> 
     Contract: reference §2.1; design decision 18.
     """
     return fill_progression(conn, branches, branch_id, new)
-
-
-@takes(branch_id=check_text)
-def get_branch_messages(conn: Connection, /, branch_id: str) -> Deferred[list[dict[str, Any]]]:
-    """The messages of a branch in the order of its progression; ids without a row are left out.
-
-    The order comes from one snapshot, the rows from a later one: a message is missing only if it was deleted.
-
-    Raises:
-        MalformedCollectionError: The JSON value is the authority and no JSON array.
-        ProgressionBlockedError: No representation is trustworthy.
-
-    Cost: the whole history, 500 messages per query.
-    Contract: ADR-0055 D3; ADR-0117 D4; reference §2.1, §4 row 18.
-    """
-    row = conn.execute(select(branches.c.progression_id).where(branches.c.id == branch_id)).first()
-    if row is None or row[0] is None:
-        return Deferred([], _nothing)
-    order: Deferred[Any] = get_progression(conn, row[0])
-    return dataclasses.replace(order, finish=functools.partial(_then_messages, order.finish))
-
-
-def _nothing(_raw: Any) -> list[dict[str, Any]]:
-    return []
-
-
-def _then_messages(finish: Callable[[Any], Any], raw: Any) -> Continued[list[dict[str, Any]]]:
-    return Continued(functools.partial(_read_messages, ids=finish(raw)))
-
-
-def _read_messages(conn: Connection, ids: Sequence[str]) -> Deferred[list[dict[str, Any]]]:
-    usable = usable_ids(ids)
-    rows = [row for page in message_pages(conn, list(dict.fromkeys(usable))) for row in page]
-    return Deferred(rows, functools.partial(_in_order, usable), size_of(rows))
-
-
-def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
-    found = decoded_by_id(rows)
-    return [found[one] for one in ids if one in found]

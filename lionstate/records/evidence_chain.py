@@ -70,18 +70,25 @@ def sealed(row: Mapping[str, Any], previous_hash: str, hmac_key: str | None) -> 
     return {**row, **hashes, "hmac_sig": signature}
 
 
-def verify_links(rows: Iterable[Mapping[str, Any]], hmac_key: str | None) -> dict[str, Any]:
-    """Follow a chain from its first row to the first link that is broken.
+def verify_links(
+    rows: Iterable[Mapping[str, Any]], hmac_key: str | None, *, after_sequence: int = 0, before: str = GENESIS
+) -> dict[str, Any]:
+    """Follow a chain to the first link that is broken.
 
+    Args:
+        rows: From its first one, or from the one behind ``after_sequence``.
+        hmac_key: Every row must be signed with it.
+        after_sequence: The number of the row before them.
+        before: The chain hash of that row.
     Returns:
         ``valid``, ``total_entries``, and ``broken``: None or the ``sequence``, ``id``, ``approval_id`` and ``problem``
         of the first broken link.
     """
-    previous, total = GENESIS, 0
+    previous, total = before, 0
     broken: dict[str, Any] | None = None
     for row in rows:
         total += 1
-        problem = None if broken else _problem(row, total, previous, hmac_key)
+        problem = None if broken else _problem(row, after_sequence + total, previous, hmac_key)
         if problem is not None:
             broken = {name: row[name] for name in ("sequence", "id", "approval_id")} | {"problem": problem}
         previous = row["chain_hash"]

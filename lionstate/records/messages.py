@@ -5,33 +5,37 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import operator
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, null, select
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import Dialect, dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Deferred
 from lionstate.errors import InvalidInputError
 from lionstate.records.schemas import merged, row_schema
 from lionstate.records.values import check_text, encoded_json, finite_number, require_keys
 from lionstate.schema.conversation import message_types, messages
-from lionstate.schema.types import RawJson, decode_json
+from lionstate.schema.types import NOT_PLAIN, RawJson, decode_json, decode_text
 
 __all__ = [
     "MESSAGE_SCHEMA",
     "MessageRow",
     "checked_message",
     "decoded_by_id",
+    "decoded_rows",
     "get_message",
     "get_messages",
     "message_pages",
     "messages_by_id",
+    "raw_columns",
     "size_of",
     "usable_ids",
+    "with_classes",
 ]
 
 _PAGE = 500
@@ -40,6 +44,8 @@ _PAGE = 500
 _MOST_SIZE = 8 * 1024 * 1024
 _TEXTS = ("sender", "recipient", "channel")
 _OTHERS = ("id", "created_at", "embedding", *_TEXTS, "role", "lion_class")
+_EMBEDDING, _CONTENT = _OTHERS.index("embedding"), len(_OTHERS) + 1
+_embedding_of, _content_of = operator.itemgetter(_EMBEDDING), operator.itemgetter(_CONTENT)
 
 
 _NEEDED = ("id", "created_at", "role", "content")
@@ -148,19 +154,30 @@ def _unpacked(stored: bytes | None) -> list[float] | None:
 _MESSAGES_FOR: dict[str, Select[Any]] = {}
 
 
+def raw_columns(dialect: Dialect, place: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """What ``decoded_rows`` takes of a message: JSON as it is stored, the class's name, its place in an order."""
+    return [
+        *(messages.c[column] for column in _OTHERS),
+        dialect.raw_column(messages.c.node_metadata),
+        dialect.raw_column(messages.c.content),
+        message_types.c.lion_class,
+        place,
+    ]
+
+
+def with_classes(found: FromClause) -> FromClause:
+    """The source of ``raw_columns``: ``found``, in which the messages are, with the names of their classes."""
+    return found.outerjoin(message_types, message_types.c.type_id == messages.c.lion_class)
+
+
 def messages_by_id(conn: Connection, /) -> Select[Any]:
-    """The query of whole messages by a set of ids (bind ``ids``); JSON as it is stored, for a decoder outside."""
+    """The query of whole messages by a set of ids (bind ``ids``), which have no place."""
     dialect = dialect_of(conn)
     name = dialect.capabilities.name
     if name not in _MESSAGES_FOR:
         _MESSAGES_FOR[name] = (
-            select(
-                *(messages.c[column] for column in _OTHERS),
-                dialect.raw_column(messages.c.node_metadata),
-                dialect.raw_column(messages.c.content),
-                message_types.c.lion_class,
-            )
-            .select_from(messages.outerjoin(message_types, message_types.c.type_id == messages.c.lion_class))
+            select(*raw_columns(dialect, null()))
+            .select_from(with_classes(messages))
             .where(dialect.among(messages.c.id, "ids"))
         )
     return _MESSAGES_FOR[name]
@@ -173,28 +190,50 @@ def message_pages(conn: Connection, /, ids: Sequence[str]) -> Iterator[list[Any]
         yield query.rows(conn, {"ids": dialect_of(conn).bind_ids(ids[start : start + _PAGE])})
 
 
-def _decoded(row: Sequence[Any]) -> dict[str, Any]:
-    found = dict(zip(_OTHERS, row, strict=False))
-    metadata, content, lion_class = row[len(_OTHERS) :]
-    found["node_metadata"] = decode_json(metadata)
-    found["content"] = decode_json(content)
-    found["embedding"] = _unpacked(found["embedding"])
-    found["lion_class_str"] = lion_class
-    return found
+def decoded_rows(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Decode raw rows in their order; one that has a place has it as ``ordinal``. Pure, linear."""
+    decoded = []
+    decode = decode_text
+    for mid, at, embedding, sender, recipient, channel, role, type_id, metadata, content, lion_class, place in rows:
+        # Most of the time of a page goes in here, so a call less is worth its line.
+        try:
+            value = decode(content)
+            described = None if metadata is None else decode(metadata)
+        except NOT_PLAIN:
+            value, described = decode_json(content), decode_json(metadata)
+        found = {
+            "id": mid,
+            "created_at": at,
+            "node_metadata": described,
+            "content": value,
+            "embedding": None if embedding is None else _unpacked(embedding),
+            "sender": sender,
+            "recipient": recipient,
+            "channel": channel,
+            "role": role,
+            "lion_class": type_id,
+            "lion_class_str": lion_class,
+        }
+        if place is not None:
+            found["ordinal"] = place
+        decoded.append(found)
+    return decoded
 
 
 def decoded_by_id(rows: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
-    """Decode raw rows; pure, linear."""
-    return {row[0]: _decoded(row) for row in rows}
+    """Decode raw rows that have no place; pure, linear."""
+    return {found["id"]: found for found in decoded_rows(rows)}
 
 
-def size_of(rows: Iterable[Sequence[Any]]) -> int:
-    """How much decoding raw rows take, to choose where it is done."""
-    total = 0
-    for row in rows:
-        texts = (value for value in (row[2], row[-3], row[-2]) if isinstance(value, (str, bytes)))
-        total += 64 + sum(map(len, texts))
-    return min(total, _MOST_SIZE)
+def size_of(rows: Sequence[Sequence[Any]]) -> int:
+    """How much decoding raw rows take, by their contents and embeddings, to choose where it is done."""
+    try:
+        total = sum(map(len, map(_content_of, rows)))
+    except TypeError:  # A number, which SQLite stores as such.
+        total = sum(len(row[_CONTENT]) for row in rows if isinstance(row[_CONTENT], str))
+    if any(map(_embedding_of, rows)):
+        total += sum(len(row[_EMBEDDING] or b"") for row in rows)
+    return min(total + 64 * len(rows), _MOST_SIZE)
 
 
 def _only(rows: list[Any]) -> dict[str, Any] | None:

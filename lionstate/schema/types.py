@@ -7,10 +7,21 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+import msgspec
 from sqlalchemy import JSON, REAL, Dialect, Double
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-__all__ = ["Json", "RawJson", "Seconds", "bare_number", "decode_json", "encode_json", "numeric_form"]
+__all__ = [
+    "NOT_PLAIN",
+    "Json",
+    "RawJson",
+    "Seconds",
+    "bare_number",
+    "decode_json",
+    "decode_text",
+    "encode_json",
+    "numeric_form",
+]
 
 
 class RawJson:
@@ -44,6 +55,10 @@ def _refuse_constant(name: str) -> NoReturn:
 # Escaping to ASCII is what LionAGI does, and keeps a lone surrogate storable in UTF-8.
 _encoder: Final = json.JSONEncoder(allow_nan=False, default=_encode_special)
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+# In a fifth of the time, and what it takes it decodes to the same. What it does not take (a lone surrogate, a number
+# beyond a double, what is no text) raises one of ``NOT_PLAIN``: `decode_json` knows what it is.
+decode_text: Final[Callable[[str], Any]] = msgspec.json.Decoder().decode
+NOT_PLAIN: Final = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 
 
 def encode_json(value: object) -> str:
@@ -69,9 +84,12 @@ def decode_json(stored: Any) -> Any:
     if not isinstance(stored, str):
         return stored
     try:
-        return _decoder.decode(stored)
-    except (ValueError, RecursionError):
-        return stored
+        return decode_text(stored)
+    except NOT_PLAIN:
+        try:
+            return _decoder.decode(stored)
+        except (ValueError, RecursionError):
+            return stored
 
 
 _NUMBER_STARTS: Final = frozenset("-0123456789")

@@ -77,13 +77,13 @@ class SqliteFloor:
         self._append(execute, pid, mid, time.time())
         execute("COMMIT")
 
-    def record(self, message: dict[str, Any], conversation: Conversation) -> None:
-        """One message in a transaction of its own."""
+    def record(self, message: dict[str, Any], conversation: Conversation, places: int = 2) -> None:
+        """One message in a transaction of its own, on its branch and, as the second place, on its session."""
         execute = self.driver.execute
         row, now = _row(message), time.time()
         execute("BEGIN IMMEDIATE")
         execute(_UPSERT, row)
-        for pid in conversation.progressions:
+        for pid in conversation.progressions[:places]:
             self._append(execute, pid, message["id"], now)
         execute(_TOUCH, (now, now, conversation.session))
         execute("COMMIT")

@@ -106,23 +106,37 @@ def _keep(folder: Path, name: str, chart: str) -> None:
     (folder / f"{name}.svg").write_text(chart)
 
 
-async def _draw(bench: Bench, folder: Path, names: Sequence[str]) -> int:
-    about = environment()
+def _chart(name: str, kept: dict[str, Any]) -> str:
+    _, title, x_title, y_title = _PLOTS[name]
+    about = kept["environment"]
     note = f"{about['machine']}; Python {about['python']}; SQLite {about['sqlite']}; {about['at'][:10]}"
+    return line_chart(title, x_title, y_title, kept["series"], note=note)
+
+
+def _kept_in(out: Path, name: str) -> Path:
+    return out / f"plot-{name}.json"
+
+
+async def _draw(bench: Bench, folder: Path, names: Sequence[str]) -> int:
     missing = 0
     for name in names:
-        measure, title, x_title, y_title = _PLOTS[name]
         try:
-            series = await measure(bench)
+            kept = {"environment": environment(), "series": await _PLOTS[name][0](bench)}
         except NotAvailableError as error:
             print(f"{name}: not available: {error}")
             missing = 1
             continue
-        await asyncio.to_thread(_keep, folder, name, line_chart(title, x_title, y_title, series, note=note))
-        kept = json.dumps({"environment": about, "series": series}, indent=1)
-        (bench.out / f"plot-{name}.json").write_text(kept)
+        _kept_in(bench.out, name).write_text(json.dumps(kept, indent=1))
+        await asyncio.to_thread(_keep, folder, name, _chart(name, kept))
         print(f"{folder / name}.svg")
     return missing
+
+
+def _redraw(out: Path, folder: Path, names: Sequence[str]) -> int:
+    for name in names:
+        _keep(folder, name, _chart(name, json.loads(_kept_in(out, name).read_text())))
+        print(f"{folder / name}.svg")
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,9 +146,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-peers", action="store_true", help="lionstate alone")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "plots", help="where the plots go")
+    parser.add_argument("--redraw", action="store_true", help="draw what the last run kept in var/bench")
     given = parser.parse_args(argv)
-    with Bench(quick=given.quick, peers=not given.no_peers, out=ROOT / "var" / "bench") as bench:
-        return asyncio.run(_draw(bench, given.folder, given.only or list(_PLOTS)))
+    out, names = ROOT / "var" / "bench", given.only or list(_PLOTS)
+    if given.redraw:
+        return _redraw(out, given.folder, names)
+    with Bench(quick=given.quick, peers=not given.no_peers, out=out) as bench:
+        return asyncio.run(_draw(bench, given.folder, names))
 
 
 if __name__ == "__main__":

@@ -57,10 +57,21 @@ class Lionstate(Subject):
             session_progression_id=self.talk.session_progression,
         )
 
+    async def record_once(self, number: int) -> None:
+        """One message into one conversation, as the peers have it: its row and one place."""
+        await self.state.record_message(
+            message(number, prefix=f"o{self.mark}"),
+            session_id=self.talk.session,
+            branch_progression_id=self.talk.branch_progression,
+        )
+
     async def tail(self, number: int) -> Any:
         """The newest 200 messages, content included, as the peers give them."""
-        items = await self.state.list_progression_items(self.talk.branch_progression, newest_first=True, limit=200)
-        return await self.state.get_messages([mid for _, mid in items])
+        return await self.state.get_branch_messages(self.talk.branch, limit=200)
+
+    async def tail_ids(self, number: int) -> Any:
+        """The newest 200 ids."""
+        return await self.state.list_progression_items(self.talk.branch_progression, newest_first=True, limit=200)
 
     async def supports(self, method: str) -> bool:
         """Whether this build has a method."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lionstate.errors import ConflictError, ForeignKeyError, InvalidInputError, NotFoundError
+from lionstate.records import approvals
 from tests.support.backends import Backend
 from tests.support.records import assert_refused_unchanged, pick, put_session
 
@@ -186,6 +187,26 @@ async def test_the_first_broken_link_is_named(backend: Backend, state: Any, chan
     expected = entry if "sequence" not in change else (await state.list_approval_evidence())[1]
     assert pick(expected, "sequence", "id", "approval_id") == pick(broken, "sequence", "id", "approval_id")
     assert ("hmac" in change) is (await state.verify_approval_chain())["valid"]
+
+
+async def test_a_chain_is_verified_in_parts(backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(5):
+        await _propose(state, hmac_key="key")
+    monkeypatch.setattr(approvals, "MOST_LINKS", 4)
+    with pytest.raises(InvalidInputError, match="more than 4 entries"):
+        await state.verify_approval_chain()
+    parts = [await state.verify_approval_chain(hmac_key="key", after_sequence=n, limit=2) for n in (0, 2, 4, 5)]
+    assert [(True, 2), (True, 2), (True, 1), (True, 0)] == [pick(part, "valid", "total_entries") for part in parts]
+    assert parts[2] == await state.verify_approval_chain(after_sequence=4)
+    await backend.execute("UPDATE approval_evidence SET chain_hash = 'x' WHERE sequence = 2")
+    part = await state.verify_approval_chain(after_sequence=2, limit=2)
+    assert (3, "it does not follow the entry before it") == pick(part["broken"], "sequence", "problem")
+    await backend.execute("DELETE FROM approval_evidence WHERE sequence = 4")
+    part = await state.verify_approval_chain(after_sequence=3)
+    assert (5, "sequence 4 is missing") == pick(part["broken"], "sequence", "problem")
+    for wrong in ({"after_sequence": 4}, {"limit": 0}, {"limit": 50_001}, {"after_sequence": -1}):
+        with pytest.raises(InvalidInputError):
+            await state.verify_approval_chain(**wrong)
 
 
 async def test_a_removed_entry_is_noticed(backend: Backend, state: Any) -> None:

@@ -1,6 +1,7 @@
 """Builds the image and runs it as its users do; run with podman's cgroups in a mount namespace of its own.
 
-container_inside.py FOLDER PORT: FOLDER/root is the root of a Debian with Python, FOLDER/image the context.
+container_inside.py FOLDER PORT COMPOSE: FOLDER/root is the root of a Debian with Python, FOLDER/image the context,
+COMPOSE the program docker-compose, or nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from pathlib import Path
 from seeing import Checks
 
 # Of the command line; empty where only the names of the checks are asked for.
-FOLDER, PORT = Path(*sys.argv[1:2]), "".join(sys.argv[2:3])
+FOLDER, PORT, COMPOSE = Path(*sys.argv[1:2]), "".join(sys.argv[2:3]), "".join(sys.argv[3:4])
+COMPOSE_FILE = Path(__file__).parents[2] / "deploy/container/compose.yaml"
+# As `HERE`; the image has been built, and its name is podman's.
+COMPOSE_HERE = """
+services:
+  lionstate: {network_mode: host, image: "localhost/lionstate:latest", healthcheck: {disable: true}}
+  app: {network_mode: host, image: "localhost/lionstate:latest", environment: {PAUSE_SECONDS: "0.01"}}
+"""
 # Not what the image is about: what this machine's kernel and cgroups allow.
 HERE = ["--network=host", "--cgroups=disabled", "--ulimit=nofile=4096:4096", "--ulimit=nproc=1000:1000"]
 CLOSED = ["--no-healthcheck", "--read-only", "--tmpfs=/tmp", "--cap-drop=all", "--security-opt=no-new-privileges"]
@@ -126,12 +134,41 @@ def nothing_is_lost() -> str:
     return f"{len(said)} acknowledged over a restart, {len(there)} there, 0 lost"
 
 
+@check
+def composed() -> str:
+    """The default profile of the compose file, by the real Compose on podman's API."""
+    assert COMPOSE, "docker-compose is not installed"
+    run("podman", "rm", "--all", "--force", "--time=0")
+    api = FOLDER / "podman.sock"
+    (FOLDER / "here.yaml").write_text(COMPOSE_HERE)
+    os.environ |= {"DOCKER_HOST": f"unix://{api}", "LIONSTATE_OPS": f"127.0.0.1:{PORT}"}
+    compose = (COMPOSE, "--file", str(COMPOSE_FILE), "--file", str(FOLDER / "here.yaml"))
+    with subprocess.Popen(["podman", "system", "service", "--time=0", f"unix://{api}"]) as service:
+        try:
+            wait_for("podman's API", api.exists)
+            run(*compose, "up", "--detach", "--no-build", "--pull=never")
+
+            def said() -> int:
+                return run(*compose, "logs", "app").count("| acknowledged ")
+
+            wait_for("messages", lambda: said() > 50)
+            up = sorted(run(*compose, "ps", "--services", "--status=running").split())
+            assert ["app", "lionstate"] == up, up
+            count = said()
+            began = time.monotonic()
+            run(*compose, "down", "--volumes")
+            return f"{', '.join(up)} up, {count} acknowledged; down in {time.monotonic() - began:.1f} s"
+        finally:
+            service.terminate()
+
+
 def main() -> None:
     """Everything in a storage of its own."""
     (FOLDER / "storage.conf").write_text(
         f'[storage]\ndriver = "overlay"\ngraphroot = "{FOLDER}/graph"\nrunroot = "{FOLDER}/run"\n'
     )
     (FOLDER / "containers.conf").write_text(
+        '[containers]\ncgroups = "disabled"\ndefault_ulimits = ["nofile=4096:4096", "nproc=1000:1000"]\n'
         f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nvolume_path = "{FOLDER}/volumes"\n'
     )
     os.environ["CONTAINERS_STORAGE_CONF"] = str(FOLDER / "storage.conf")

@@ -42,7 +42,9 @@ def seen() -> Iterator[dict[str, Any]]:
         code, text = run("make", "--no-print-directory", "--directory", REPOSITORY, "image-context")
         assert 0 == code, text[-2000:]
         shutil.copytree(REPOSITORY / "build/image", folder / "image")
+        compose = Path(sys.executable).with_name("docker-compose")
         command = [sys.executable, HERE / "container_inside.py", folder, str(free_port())]
+        command += [compose] if compose.exists() else []
         done = subprocess.run(
             ["unshare", "--mount", "--propagation=private", "bash", "-c", _CGROUPS, "_", *command],
             capture_output=True,
@@ -58,6 +60,8 @@ def seen() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", names_of(HERE / "container_inside.py"))
 def test_seen(seen: dict[str, Any], name: str) -> None:
+    if name == "composed":
+        tool("docker-compose")
     assert seen[name]["ok"], seen[name]["seen"]
 
 

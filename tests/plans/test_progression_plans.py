@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Connection, Executable
 
 from lionstate.dialects import dialect_of, postgresql, sqlite
-from lionstate.progression import items, storage_state
+from lionstate.progression import items, reads, storage_state
+from lionstate.records.branch_messages import page_query
 from tests.support.backends import Backend
 from tests.support.phases import put, run
 from tests.support.statements import statements
@@ -73,6 +74,39 @@ async def test_a_page_is_a_range_of_the_primary_key(backend: Backend, statistics
     plan = await _plan(backend, (items.PAGE_BACK if newest_first else items.PAGE).statement, TAIL, preferring=True)
     _is_key_range(backend, plan)
     assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan
+    plain = (reads.PLAIN_PAGE_BACK if newest_first else reads.PLAIN_PAGE).statement
+    plan = await _plan(backend, plain, {**TAIL, **reads.PLAIN_ITEMS}, preferring=True)
+    _is_key_range(backend, plan[plan.rindex("progression_items_pkey") :] if backend.is_postgresql else plan)
+    assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan
+    assert "idx_progression_storage_state_phase" not in plan, plan
+
+
+@pytest.mark.parametrize(("statistics", "forward"), [("stale", False), ("fresh", True)])
+async def test_a_page_of_messages_is_that_range_and_a_seek_each(
+    backend: Backend, statistics: str, forward: bool
+) -> None:
+    await _seed(backend, statistics)
+    await backend.state.create_session({"id": "s", "progression_id": "p0000"})
+    await backend.state.create_branch({"id": "b", "session_id": "s", "progression_id": "large"})
+    content = "CAST('{}' AS JSON)" if backend.is_postgresql else "'{}'"
+    await backend.execute(
+        "INSERT INTO messages (id, created_at, role, lion_class, content)"
+        f" SELECT message_id, 1.0, 'user', 0, {content} FROM progression_items WHERE progression_id = 'large'"
+    )
+    if statistics == "fresh":
+        await backend.execute("ANALYZE messages")
+
+    def script(conn: Connection) -> str:
+        dialect_of(conn).prefer_indexes(conn)
+        bound = {"branch": "b", "after": -1, "before": items.MAX_ORDINAL, "count": 200, **reads.PLAIN_ITEMS}
+        return dialect_of(conn).explain(conn, page_query(conn, forward=forward), bound)
+
+    plan: str = await run(backend.direct, script)
+    assert "idx_progression_storage_state_phase" not in plan, plan
+    # Filters are only where the progression is found, which happens once and comes first.
+    _is_key_range(backend, plan[plan.rindex("progression_items_pkey") :] if backend.is_postgresql else plan)
+    assert ("messages_pkey" if backend.is_postgresql else "sqlite_autoindex_messages_1 (id=?)") in plan, plan
+    assert "Sort" not in plan and "TEMP B-TREE" not in plan and "Hash" not in plan, plan
 
 
 def _is_key_range(backend: Backend, plan: str) -> None:

@@ -11,7 +11,7 @@ from lionstate.migration import MigrationStatus, StopReason, VerificationOutcome
 from tests.demo.processes import DaemonProcess
 from tests.support.load import Load, orders_in
 
-__all__ = ["kill_under_load"]
+__all__ = ["finish_migration", "kill_under_load", "verify_all"]
 
 
 async def _prepare(target: str, count: int, size: int) -> dict[str, list[str]]:
@@ -22,7 +22,8 @@ async def _prepare(target: str, count: int, size: int) -> dict[str, list[str]]:
     return before
 
 
-async def _finish(target: str) -> MigrationStatus:
+async def finish_migration(target: str) -> MigrationStatus:
+    """Migrate the rest as fast as it goes."""
     async with StateClient(target) as client:
         while True:
             step = await client.migration.step(max_items=100_000, max_seconds=5.0)
@@ -31,7 +32,7 @@ async def _finish(target: str) -> MigrationStatus:
             assert step.stop_reason is not StopReason.BLOCKED
 
 
-async def _verify(url: str, progressions: Sequence[str]) -> None:
+async def verify_all(url: str, progressions: Sequence[str]) -> None:
     """Both representations and the digests that the cutovers recorded are equal."""
     async with StateDB(url=url) if "://" in url else StateDB(url) as state:
         for progression in progressions:
@@ -70,7 +71,7 @@ async def kill_under_load(
             daemon.kill()
             daemon = await asyncio.to_thread(start, url, **flags)
         await load.acknowledge(50)
-    status = await _finish(daemon.target) if migrating else None
+    status = await finish_migration(daemon.target) if migrating else None
     code = daemon.stop()
     assert code == 0, (code, daemon.log.read_text()[-2500:])
     found, phases_found = await orders_in(url)
@@ -78,7 +79,7 @@ async def kill_under_load(
     acknowledged = sum(len(writer.acknowledged) for writer in load.writers)
     unknown = sum(len(writer.unknown) for writer in load.writers)
     if status is not None:
-        await _verify(url, sorted(before))
+        await verify_all(url, sorted(before))
         migrated = {phase: count for phase, count in status.phases.items() if count}
         assert {"items": len(before)} == migrated, (dict(status.phases), dict(status.blocked), dict(status.held))
         assert {"items"} == set(phases_found.values())

@@ -30,6 +30,7 @@ class Writer:
         acknowledged: Progression and id of each acknowledged append, in order.
         refused: Ids that were answered as not written and not repeated, with the error's code.
         unknown: Ids whose outcome was never learned.
+        doubts: How many answers were that the outcome is unknown, repeated or not.
     """
 
     name: str
@@ -37,14 +38,21 @@ class Writer:
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
+    doubts: int = 0
+
+    async def write(self, client: StateClient, progression_id: str, message_id: str) -> list[str]:
+        """Append an id, and name the progressions that it is in then."""
+        await client.append_to_progression(progression_id, message_id)
+        return [progression_id]
 
     async def append(self, client: StateClient, progression_id: str, message_id: str, stop: asyncio.Event) -> None:
         """Append one id, and take down what became of it."""
         doubtful = False
         while True:
             try:
-                await client.append_to_progression(progression_id, message_id)
+                into = await self.write(client, progression_id, message_id)
             except StateError as error:
+                self.doubts += isinstance(error, OutcomeUnknownError)
                 doubtful = doubtful or isinstance(error, OutcomeUnknownError)
                 if not self.retries or stop.is_set():
                     if doubtful:
@@ -55,7 +63,7 @@ class Writer:
                     return
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
-                self.acknowledged.append((progression_id, message_id))
+                self.acknowledged += [(found, message_id) for found in into]
                 return
 
 
@@ -67,17 +75,26 @@ class Load:
     """
 
     def __init__(
-        self, target: str, progressions: Sequence[str], *, writers: int = 6, rate: float | None = None
+        self,
+        target: str,
+        progressions: Sequence[str],
+        *,
+        writers: int = 6,
+        rate: float | None = None,
+        kind: type[Writer] = Writer,
+        name: str = "w",
     ) -> None:
         """Half of the writers repeat until they are acknowledged, the others never do.
 
         Args:
+            kind: How they write.
+            name: What their names, and the ids, begin with.
             rate: Appends a second that all of them begin together, at most; None as fast as they are answered.
         """
         self.target = target
         self._every = 0.0 if rate is None else writers / rate
         self.progressions = progressions
-        self.writers = [Writer(f"w{number}", retries=number % 2 == 0) for number in range(writers)]
+        self.writers = [kind(f"{name}{number}", retries=number % 2 == 0) for number in range(writers)]
         self.stop = asyncio.Event()
         self.seconds: list[float] = []
         self._count = 0

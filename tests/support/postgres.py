@@ -51,6 +51,7 @@ DSN_VARIABLE = "LIONSTATE_TEST_PG_DSN"
 BIN_VARIABLE = "LIONSTATE_TEST_PG_BIN"
 START_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
+_IPC_RMID = 0
 # Loaded here, because the child between fork and exec should do as little as possible.
 _LIBC = ctypes.CDLL(None)
 _LONGEST_SOCKET_PATH = 100
@@ -109,10 +110,14 @@ class PostgresServer:
             raise
         return cls(version, URL.create("postgresql", "postgres", host="127.0.0.1", port=instance.port), instance)
 
-    def standby(self) -> PostgresServer:
-        """Start a hot standby of a server started here, with its settings; stop it before its primary."""
+    def standby(self, *, port: int | None = None) -> PostgresServer:
+        """Start a hot standby of a server started here, with its settings; stop it before its primary.
+
+        Args:
+            port: Of a server that is gone, whose place it takes; None for a free one.
+        """
         own = self._own()
-        instance = _Instance(own.binaries, own.settings, primary_port=own.port)
+        instance = _Instance(own.binaries, own.settings, primary_port=own.port, port=port)
         try:
             instance.launch()
         except BaseException:
@@ -125,6 +130,11 @@ class PostgresServer:
     def owned(self) -> bool:
         """Whether the server was started here, so that a test may crash it."""
         return self._instance is not None
+
+    @property
+    def port(self) -> int:
+        """Port of the server started here."""
+        return self._own().port
 
     @property
     def pid(self) -> int:
@@ -169,6 +179,10 @@ class PostgresServer:
         """End the server at once, without a checkpoint; its data stays for `restart`."""
         self._own().kill()
 
+    def kill(self) -> None:
+        """SIGKILL the postmaster and every process of it, as the end of the machine would; never started again."""
+        self._own().kill_all()
+
     def restart(self) -> None:
         """Start the server again on its data and its port, after `crash`."""
         self._own().launch()
@@ -187,7 +201,9 @@ class PostgresServer:
 class _Instance:
     """A data directory, the lock that says somebody uses it, and the process on it."""
 
-    def __init__(self, binaries: Path, settings: Iterable[str], *, primary_port: int | None = None) -> None:
+    def __init__(
+        self, binaries: Path, settings: Iterable[str], *, primary_port: int | None = None, port: int | None = None
+    ) -> None:
         self._account = unprivileged_account()
         base = _base_directory(self._account)
         with _exclusive(base / "base.lock"):
@@ -199,7 +215,7 @@ class _Instance:
         if self._account is not None:
             os.chown(self.directory, self._account.uid, self._account.gid)
         self.data = self.directory / "data"
-        self.port = free_port()
+        self.port = port or free_port()
         self.settings = tuple(settings)
         self._primary_port = primary_port
         self._process: subprocess.Popen[bytes] | None = None
@@ -234,6 +250,20 @@ class _Instance:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def kill_all(self) -> None:
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        segment = (self.data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+        process, self._process = self._process, None
+        assert process is not None
+        # The postmaster first: it would start a recovery.
+        process.kill()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        process.wait()
+        # What nobody was left to remove.
+        _LIBC.shmctl(int(segment), _IPC_RMID, None)
 
     def remove(self) -> None:
         self.kill()

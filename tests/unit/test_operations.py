@@ -24,7 +24,6 @@ _CLAUSE = re.compile(r"ADR-0055 D[1-5]|ADR-0117 D[1-6]")
 # Reads without a page, and what bounds them.
 _WHOLE = {
     "get_progression": "the whole by contract (ADR-0055 D3); its pages are list_progression_items",
-    "get_branch_messages": "the whole by contract; its pages are list_progression_items with get_messages",
     "activity_stats": "10,000 buckets",
     "spend_rollup": "the highest 50",
 }
