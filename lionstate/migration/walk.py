@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.verification import decoders_agree, in_thread, judged_of, read_value
 from lionstate.progression.digest import Digest
 from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL, Item, page
+from lionstate.progression.known_text import hash_text
 from lionstate.progression.storage_state import StorageState, get_state
 
 __all__ = ["Extent", "FrozenSide", "ItemsWalk", "Rows", "RowsVerdict", "advance", "frozen_side", "judge_rows", "look"]
@@ -103,8 +103,8 @@ def _digest(ids: Sequence[str]) -> str:
 
 
 def _text_record(text: str) -> tuple[int, str]:
-    encoded = text.encode(errors="surrogatepass")
-    return len(encoded), hashlib.sha256(encoded).hexdigest()
+    size, found = hash_text(text, len(text), errors="surrogatepass")
+    return size, found.hexdigest()
 
 
 async def frozen_side(judged: Judged, state: StorageState) -> FrozenSide:

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lionstate.errors import InvalidInputError, MalformedCollectionError
+from lionstate.progression import known_text
 from lionstate.progression.collection import (
     ParsedCollection,
     append_text,
@@ -41,6 +42,19 @@ def appended_tail(old_text: str, new_text: str) -> list[str] | None:
     if known is None or not new_text.startswith(known.prefix):
         return None
     return known.tail(new_text[len(known.prefix) :])
+
+
+def test_a_text_is_hashed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in one: characters of several bytes at the cuts, a lone surrogate, and a place before the end."""
+    text = '["é😀", "m", "ü"]  '
+    monkeypatch.setattr(known_text, "_PIECE_CHARS", 2)
+    for end in range(len(text) + 1):
+        size, found = known_text.hash_text(text, end)
+        encoded = text[:end].encode()
+        assert (len(encoded), hashlib.sha256(encoded).hexdigest()) == (size, found.hexdigest())
+    with pytest.raises(UnicodeEncodeError):
+        known_text.hash_text("[\ud800]", 8)
+    assert 5 == known_text.hash_text("[\ud800]", 3, errors="surrogatepass")[0]
 
 
 class TestVectors:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
+from typing import Any
 
+import anyio.to_process
 import pytest
 
 from lionstate.engine import offload
@@ -19,6 +23,37 @@ def _doubled(text: str) -> str:
 @pytest.mark.parametrize("size", [10, 100_000, 20_000_000])
 async def test_it_runs_whatever_the_size(size: int) -> None:
     assert "xx" == await offload.run_pure(_doubled, "x", size)
+
+
+def _texts(text: str) -> list[str]:
+    return [text] * 20_001
+
+
+async def test_a_long_text_goes_through_memory_and_not_through_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces, taken in a thread; where there is no such memory it goes through the pipe as before."""
+    monkeypatch.setattr(offload, "_PIECE_CHARS", 3)
+    monkeypatch.setattr(offload, "_PROCESS_BYTES", 0)
+    monkeypatch.setattr(offload, "_INLINE_BYTES", 0)
+    sent, taken, here = [], [], threading.get_ident()
+    run_sync, take = anyio.to_process.run_sync, offload._taken
+
+    async def noted(*arguments: Any) -> Any:
+        sent.append(arguments)
+        return await run_sync(*arguments)
+
+    def taking(memory: Any) -> Any:
+        taken.append(threading.get_ident() != here)
+        return take(memory)
+
+    monkeypatch.setattr(anyio.to_process, "run_sync", noted)
+    monkeypatch.setattr(offload, "_taken", taking)
+    text = "m\u00e9ssage \U0001f600 \ud800 of a text"
+    assert [text] * 20_001 == await offload.run_pure(_texts, text, len(text))
+    assert ([True], 1) == (taken, len(sent))
+    assert text not in sent[0]
+    monkeypatch.delattr(os, "memfd_create")
+    assert "xx" == await offload.run_pure(_doubled, "x", 1)
+    assert (2, "x") == (len(sent), sent[1][-1])
 
 
 def test_a_script_without_a_guard_is_served_too(tmp_path: Path) -> None:
