@@ -1,4 +1,4 @@
-"""``make bench-plots``: measure what the README shows and draw it into ``docs/plots``."""
+"""``make bench-plots``: measure what the README shows and draw it into ``tests/pictures``."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=sorted(_PLOTS), action="append", help="one plot; may be repeated")
     parser.add_argument("--no-peers", action="store_true", help="lionstate alone")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
-    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "plots", help="where the plots go")
+    parser.add_argument("--folder", type=Path, default=ROOT / "tests" / "pictures", help="where the plots go")
     parser.add_argument("--redraw", action="store_true", help="draw what the last run kept in var/bench")
     given = parser.parse_args(argv)
     out, names = ROOT / "var" / "bench", given.only or list(_PLOTS)
