@@ -16,7 +16,7 @@ import structlog
 
 from lionstate.errors import StateError
 
-__all__ = ["Seldom", "configure", "get_logger", "set_level"]
+__all__ = ["Seldom", "configure", "get_logger", "is_configured", "set_level"]
 
 _NAME = "lionstated"
 
@@ -51,7 +51,9 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
         _safe_exception,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+        structlog.processors.JSONRenderer()
+        if format == "json"
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     )
     structlog.configure(
         processors=[
@@ -76,6 +78,11 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
     # Its own exception texts are tracebacks with values; the API reports what matters itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     set_level(level)
+
+
+def is_configured() -> bool:
+    """Whether `configure` was called."""
+    return structlog.is_configured()
 
 
 def set_level(level: str) -> None:
