@@ -95,7 +95,7 @@ def verify_links(
     return {"valid": broken is None, "total_entries": total, "broken": broken}
 
 
-def _problem(row: Mapping[str, Any], sequence: int, previous: str, hmac_key: str | None) -> str | None:
+def _problem(row: Mapping[str, Any], sequence: int, previous: object, hmac_key: str | None) -> str | None:
     if row["sequence"] != sequence:
         return f"sequence {sequence} is missing"
     try:
