@@ -295,8 +295,8 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer):
         if _code(driver) in _BUSY:
             return BackendBusyError()
         if _code(driver) == _FULL:
-            said = f"the disk of the store is full ({_first_line(driver)}): make room"
-            return BackendUnavailableError(said, reason="disk_full")
+            full = f"the disk of the store is full ({said(driver)}): make room"
+            return BackendUnavailableError(full, reason="disk_full")
         if self.is_store_failure(driver) or "closed database" in text:
             return BackendUnavailableError(f"the store cannot be used: {said(driver)}")
         if kinds & {"DataError", "InterfaceError", "ProgrammingError"} or isinstance(
