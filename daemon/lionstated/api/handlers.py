@@ -30,7 +30,7 @@ from .contracts import (
 )
 from .failures import StoreFailures
 from .problems import REPLAYED, Headers, HttpProblem, respond
-from .request_head import header, lag_of, progression_id_of, query_of, wait_seconds_of
+from .request_head import header, key_of, lag_of, progression_id_of, query_of, wait_seconds_of
 from .server import connection_of
 from .tracing import call_it
 
@@ -149,8 +149,8 @@ class OperationHandlers:
         call_it(scope, operation.name)
         require(scope, rights_for(operation))
         deadline = self._deadline(scope)
-        given = header(scope, b"idempotency-key")
-        key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
+        given = key_of(scope)
+        key = None if given is None else RequestKey(caller_of(scope), given)
         lag = lag_of(scope)
         body = await read_json_body(scope, receive, self._limit_bytes)
         try:
@@ -318,12 +318,12 @@ class VerbHandler:
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
         if not verb.ends_with_caller:
-            await respond(send, 200, codec.encode(await verb.call(**params)))
+            await respond(send, 200, codec.encode_result(await verb.call(**params)))
             return
         # In a list: None is an answer, and no answer at all is another thing.
         answer = await while_connected(scope, _listed(verb.call(**params)))
         if answer is not None:
-            await respond(send, 200, codec.encode(answer[0]))
+            await respond(send, 200, codec.encode_result(answer[0]))
 
 
 async def _listed(work: Awaitable[T]) -> list[T]:
@@ -332,7 +332,7 @@ async def _listed(work: Awaitable[T]) -> list[T]:
 
 def _encode(operation: OperationLike, codec: wire.Codec, value: object) -> bytes:
     try:
-        return codec.encode(value)
+        return codec.encode_result(value)
     except InvalidInputError as exc:
         # The write is there; only its result cannot travel. `not_written` would be a lie.
         error = OutcomeUnknownError if operation.writes else WireError
