@@ -158,11 +158,13 @@ async def test_every_vector_in_the_column(backend: Backend, state: Any, vector: 
         assert text == (await whole(backend, "p"))["parent"][0]["collection"]
         return
     before = json.loads(text)
-    assert repr(before) == repr(await state.get_progression("p"))
+    # NaN has no form in JSON: over HTTP it is null.
+    seen = [None if member != member and backend.state is not backend.direct else member for member in before]
+    assert repr(seen) == repr(await state.get_progression("p"))
     assert len(before) == await state.count_progression_items("p")
     await state.append_to_progression("p", "appended-id")
     changed = (await whole(backend, "p"))["parent"][0]["collection"]
-    assert repr([*before, "appended-id"]) == repr(await state.get_progression("p"))
+    assert repr([*seen, "appended-id"]) == repr(await state.get_progression("p"))
     end = text.rstrip(" \t\n\r")
     assert changed.startswith(end[:-1])
     assert changed.endswith(text[len(end) - 1 :])
