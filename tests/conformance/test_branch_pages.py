@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lionstate.dialects import Statement
+from lionstate.engine import offload, script
 from lionstate.errors import InvalidInputError, MalformedCollectionError, ProgressionBlockedError, StaleCursorError
 from lionstate.migration.control import set_compat_read_everywhere
 from lionstate.progression import compat, reads
@@ -130,6 +131,20 @@ async def test_what_a_page_costs_is_bounded_where_messages_are_gone(
             assert _rows(expected) == await _page(state, limit=1, **how)
         assert int(case in ("absent", "dual", "compat read")) == seen["values"]
         assert seen["queries"] <= 20, seen
+
+
+async def test_a_page_of_a_value_that_a_child_expands(
+    backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for one above 16 MiB; a frozen prefix, then a JSON value that is the authority."""
+    await _branch(backend, state, "items", compat_read=True)
+    await put(backend, "plain", "absent", _ORDER)
+    for module, name in ((offload, "_INLINE_BYTES"), (offload, "_PROCESS_BYTES"), (script, "_MOST_ON_A_THREAD")):
+        monkeypatch.setattr(module, name, -1)
+    for progression in ("order", "plain"):
+        await backend.execute("UPDATE branches SET progression_id = :to WHERE id = 'long'", to=progression)
+        assert _rows(_PLACED[-2:]) == await _page(backend.direct, limit=2)
+        assert _rows(_PLACED[1:3]) == await _page(backend.direct, limit=2, after_ordinal=1)
 
 
 @pytest.mark.parametrize(("shape", "most"), [("items", 1), ("absent", 6)])
