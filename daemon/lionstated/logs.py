@@ -16,9 +16,14 @@ import structlog
 
 from lionstate.errors import StateError
 
-__all__ = ["Seldom", "configure", "get_logger", "set_level"]
+__all__ = ["Seldom", "configure", "get_logger", "set_level", "utc"]
 
 _NAME = "lionstated"
+
+
+def utc(epoch_seconds: float) -> str:
+    """A moment as the log writes it, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_seconds))
 
 
 def _safe_exception(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -57,6 +57,7 @@ __all__ = ["SqliteDialect"]
 
 # Primary result codes: PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOLFS, NOTADB.
 _STORE_FAILURES = frozenset({3, 7, 8, 10, 11, 13, 14, 22, 26})
+_FULL = 13
 # BUSY, LOCKED, PROTOCOL.
 _BUSY = frozenset({5, 6, 15})
 
@@ -288,6 +289,9 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer):
             return ConflictError(f"the database refused the row: {_first_line(driver)}")
         if _code(driver) in _BUSY:
             return BackendBusyError()
+        if _code(driver) == _FULL:
+            said = f"the disk of the store is full ({_first_line(driver)}): make room"
+            return BackendUnavailableError(said, reason="disk_full")
         if self.is_store_failure(driver) or "closed database" in text:
             return BackendUnavailableError(f"the store cannot be used: {_first_line(driver)}")
         if kinds & {"DataError", "InterfaceError", "ProgrammingError"} or isinstance(

@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import Final
 
 from lionstate.codes import BlockedCode, HeldReason
-from lionstate.errors.base import StateError, WithReason
+from lionstate.errors.base import StateError, WithCause, WithReason
 from lionstate.errors.input import ArtifactPathError, InvalidInputError, MissingKeyError
 
 __all__ = [
@@ -247,7 +247,7 @@ class BackendBusyError(BackendError):
     retryable = True
 
 
-class BackendUnavailableError(BackendError):
+class BackendUnavailableError(WithCause, BackendError):
     """The database cannot be reached or cannot store; nothing was written."""
 
     code = "backend_unavailable"

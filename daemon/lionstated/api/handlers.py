@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -297,8 +298,9 @@ class OperationHandlers:
 class VerbHandler:
     """`/v1/migration/{verb}`: a table of verbs, given by the composition root."""
 
-    def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int) -> None:
+    def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int, failures: StoreFailures) -> None:
         """Build the codecs of all verbs."""
+        self._failures = failures
         self._limit_bytes = limit_bytes
         self.table = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
 
@@ -317,11 +319,13 @@ class VerbHandler:
             params = codec.decode_query(query_of(scope))
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
+        call = functools.partial(verb.call, **params)
         if not verb.ends_with_caller:
-            await respond(send, 200, codec.encode(await verb.call(**params)))
+            found = await self._failures.unless_mute(call, reads=verb.method == "GET")
+            await respond(send, 200, codec.encode(found))
             return
         # In a list: None is an answer, and no answer at all is another thing.
-        answer = await while_connected(scope, _listed(verb.call(**params)))
+        answer = await while_connected(scope, _listed(call()))
         if answer is not None:
             await respond(send, 200, codec.encode(answer[0]))
 
