@@ -45,10 +45,11 @@ def hash_params(params: Mapping[str, Any]) -> str:
     """The hash that ties an approval to the parameters it was asked for.
 
     Raises:
-        InvalidInputError: The parameters have no form in JSON.
+        InvalidInputError: The parameters have no form in JSON, as NaN.
     """
     try:
-        return _hash_json(params)
+        # As they arrive over HTTP: keys that are no text are told apart, and put in order, as text.
+        return _hash_json(json.loads(json.dumps(params, allow_nan=False)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"params cannot be hashed as JSON: {type(error).__name__}") from error
 

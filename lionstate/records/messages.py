@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, null, sele
 from lionstate.dialects import Dialect, dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Deferred
-from lionstate.errors import InvalidInputError
+from lionstate.errors import BackendError, InvalidInputError
 from lionstate.records.schemas import merged, row_schema
 from lionstate.records.values import check_text, encoded_json, finite_number, require_keys
 from lionstate.schema.conversation import message_types, messages
@@ -146,9 +146,12 @@ def _packed(embedding: object) -> bytes | None:
         raise InvalidInputError("the embedding holds a number beyond float32") from None
 
 
-def _unpacked(stored: bytes | None) -> list[float] | None:
+def _unpacked(stored: object) -> list[float] | None:
     if stored is None:
         return None
+    if not isinstance(stored, (bytes, bytearray, memoryview)):
+        kind = type(stored).__name__
+        raise BackendError(f"a stored embedding is {kind} where packed numbers belong: repair that row of messages")
     whole = len(stored) - len(stored) % 4
     return list(struct.unpack(f"<{whole // 4}f", stored[:whole]))
 
@@ -250,7 +253,7 @@ def size_of(rows: Sequence[Sequence[Any]]) -> int:
     except TypeError:  # A number, which SQLite stores as such.
         total = sum(len(row[_CONTENT]) for row in rows if isinstance(row[_CONTENT], str))
     if any(map(_embedding_of, rows)):
-        total += sum(len(row[_EMBEDDING] or b"") for row in rows)
+        total += sum(len(row[_EMBEDDING]) for row in rows if isinstance(row[_EMBEDDING], bytes))
     return min(total + 64 * len(rows), _MOST_SIZE)
 
 

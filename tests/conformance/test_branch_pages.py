@@ -226,9 +226,7 @@ async def test_values_of_a_page_are_those_of_the_message(backend: Backend, state
         message("fraction", content=0.1, embedding=[1.0, 2.5]),
         message("surrogate", content={"text": "\ud800"}, node_metadata={"lion_class": "pkg.Known"}),
     ]
-    if backend.name.startswith("daemon"):
-        del given[2]
-    await state.insert_messages(given, progression_ids=["bp"])
+    await backend.direct.insert_messages(given, progression_ids=["bp"])
     added = {"generation": await state.get_progression_generation("bp")}
     expected = [{**await state.get_message(one["id"]), "ordinal": place, **added} for place, one in enumerate(given)]
     assert expected == await state.get_branch_messages("b", limit=10)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lionstate.engine import Written
-from lionstate.errors import MalformedCollectionError, ProgressionBlockedError, StateError
+from lionstate.errors import MalformedCollectionError, ProgressionBlockedError
 from lionstate.operations import OPERATIONS
 from lionstate.progression.parsed import NeedsParse
 from lionstate.progression.strict import strict_verdict
@@ -158,33 +158,17 @@ async def test_every_vector_in_the_column(backend: Backend, state: Any, vector: 
         assert text == (await whole(backend, "p"))["parent"][0]["collection"]
         return
     before = json.loads(text)
-    # HTTP carries neither NaN nor a lone surrogate: there the read is a typed refusal.
-    carried = backend.state is backend.direct or _is_carried(before)
-    await _reads_as(state, before, carried)
+    # NaN has no form in JSON: over HTTP it is null.
+    seen = [None if member != member and backend.state is not backend.direct else member for member in before]
+    assert repr(seen) == repr(await state.get_progression("p"))
     assert len(before) == await state.count_progression_items("p")
     await state.append_to_progression("p", "appended-id")
     changed = (await whole(backend, "p"))["parent"][0]["collection"]
-    await _reads_as(state, [*before, "appended-id"], carried)
+    assert repr([*seen, "appended-id"]) == repr(await state.get_progression("p"))
     end = text.rstrip(" \t\n\r")
     assert changed.startswith(end[:-1])
     assert changed.endswith(text[len(end) - 1 :])
     assert vector["code"] == strict_verdict(changed).code == strict_verdict(text).code
-
-
-async def _reads_as(state: Any, members: list[Any], carried: bool) -> None:
-    if carried:
-        assert repr(members) == repr(await state.get_progression("p"))
-        return
-    with pytest.raises(StateError):
-        await state.get_progression("p")
-
-
-def _is_carried(members: list[Any]) -> bool:
-    try:
-        json.dumps(members, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
-        return False
-    return True
 
 
 def _storable(text: str, backend: Backend) -> bool:
