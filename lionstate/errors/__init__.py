@@ -16,7 +16,7 @@
     ├ OverloadedError                           503   9   outcome: not written
     ├ DeadlineExceededError                     504   5   outcome: not written
     ├ BackendError                              500   1
-    │   ├ BackendBusyError  BackendUnavailableError
+    │   ├ BackendBusyError  BackendUnavailableError  DamagedTextError
     │   └ OutcomeUnknownError
     ├ SchemaError                               503   3
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
@@ -51,6 +51,7 @@ __all__ = [
     "ConflictError",
     "DaemonError",
     "DaemonUnreachableError",
+    "DamagedTextError",
     "DeadlineExceededError",
     "DifferenceError",
     "ForeignKeyError",
@@ -254,6 +255,12 @@ class BackendUnavailableError(WithCause, BackendError):
     http_status = 503
     exit_code = 4
     retryable = True
+
+
+class DamagedTextError(BackendError):
+    """A stored text is not UTF-8: nothing was changed, and only what needs this value fails; write it anew."""
+
+    code = "damaged_text"
 
 
 class OutcomeUnknownError(BackendError):
