@@ -367,6 +367,10 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
             return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
         return error_of_state(state)
 
+    def is_undecodable(self, error: BaseException) -> bool:
+        # The server takes no such text in.
+        return False
+
     def is_store_failure(self, error: BaseException) -> bool:
         return isinstance(self.classify_error(error), BackendUnavailableError)
 

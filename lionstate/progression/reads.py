@@ -18,6 +18,7 @@ from lionstate.progression.collection import parse_readable
 from lionstate.progression.control import COMPAT_READ_KEY
 from lionstate.progression.phases import Authority, Phase, ReadSource, read_source
 from lionstate.progression.storage_state import StorageState, check_id, get_state
+from lionstate.progression.stored_json import stored_json
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import migration_control, progression_items, progression_storage_state
 
@@ -38,7 +39,9 @@ __all__ = [
 
 MAX_LIMIT = 1_000
 
-_COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
+_COLLECTION = Statement(
+    select(progressions.c.id, progressions.c.collection).where(progressions.c.id == bindparam("pid"))
+)
 
 
 def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageState | None]:
@@ -121,8 +124,7 @@ def _plain_page(
 
 def _text(conn: Connection, progression_id: str) -> tuple[object, int]:
     """The JSON value and its size; an empty array for a progression that does not exist."""
-    rows = _COLLECTION.rows(conn, {"pid": progression_id})
-    value = rows[0][0] if rows else "[]"
+    value = stored_json(conn, _COLLECTION, {"pid": progression_id}, [progression_id]).get(progression_id, "[]")
     return value, len(value) if isinstance(value, (str, bytes)) else 0
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from typing import Any
 
 import pytest
 
 from lionstate.engine import Written
-from lionstate.errors import MalformedCollectionError, ProgressionBlockedError
+from lionstate.errors import MalformedCollectionError, ProgressionBlockedError, StateError
 from lionstate.operations import OPERATIONS
 from lionstate.progression.parsed import NeedsParse
 from lionstate.progression.strict import strict_verdict
@@ -190,6 +191,35 @@ async def test_values_that_are_not_text_are_refused(backend: Backend, state: Any
     assert "not_text" == caught.value.reason
     with pytest.raises(MalformedCollectionError):
         await state.get_progression("p")
+
+
+async def test_text_that_is_not_utf8_is_never_quoted(backend: Backend, state: Any) -> None:
+    """SQLite's driver quotes what it cannot decode: no error of ours does, nor a traceback of one in process."""
+    if backend.is_postgresql:
+        return
+    await backend.put_progression("good", '["a"]')
+    await backend.put_progression("p", "[]")
+    await state.insert_message({"id": "m", "created_at": 1.0, "content": {}, "role": "user"})
+    for table, column in (("progressions", "collection"), ("messages", "content")):
+        await backend.execute(f"UPDATE {table} SET {column} = CAST(x'22534543524554FF22' AS TEXT) WHERE id <> 'good'")
+    found = await asyncio.gather(
+        state.get_message("m"),
+        state.get_progression("p"),
+        state.append_to_progression("p", "new"),
+        state.append_to_progression("good", "b"),
+        return_exceptions=True,
+    )
+    assert ["damaged_text", "malformed_collection", "malformed_collection", None] == [
+        getattr(error, "code", error) for error in found
+    ]
+    assert ["not_text", "not_text"] == [getattr(error, "reason", None) for error in found[1:3]]
+    assert "column content" in str(found[0])
+    assert ["a", "b"] == await state.get_progression("good")
+    for error in found[:3]:
+        assert isinstance(error, StateError)
+        assert "SECRET" not in "".join(traceback.format_exception(error))
+    await state.set_progression("p", ["new"])
+    assert ["new"] == await state.get_progression("p")
 
 
 async def test_blocked_appends_are_counted(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
