@@ -384,7 +384,8 @@ def error_from_code(code: str, message: str, *, reason: str | None = None) -> St
 
     ``reason`` is the blocked code, for the classes that carry one.
     """
-    cls = {found.code: found for found in _tree(StateError)}.get(code, StateError)
+    # The first of a code: a class without one of its own has its parent's.
+    cls = {found.code: found for found in reversed(_tree(StateError))}.get(code, StateError)
     error = cls(message)
     if reason is not None and isinstance(error, WithReason):
         error.reason = reason

@@ -36,6 +36,7 @@ _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `\$\.?([A-Za-
 _FIELD = re.compile(r"(missing required|contains unknown) field `([^`]*)`(?: - at `\$\.?([A-Za-z0-9_]*))?")
 _PATH = re.compile(r"at `\$\.([A-Za-z0-9_]+)")
 _NAME_LIMIT = 64
+_PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 
 def encode(obj: object, encoder: msgspec.json.Encoder = _encoder) -> bytes:
@@ -115,7 +116,15 @@ def _is_finite(obj: object) -> bool:
     """Whether no number in it is NaN or infinite: msgspec writes those as null without a word."""
     if isinstance(obj, float):
         return math.isfinite(obj)
-    return all(_is_finite(value) for value in _members(obj) if not isinstance(value, str))
+    for value in _members(obj):
+        # Most members are of these kinds, and most answers hold a null: a call less for each is half of the time.
+        kind = type(value)
+        if kind is float:
+            if not math.isfinite(value):
+                return False
+        elif kind not in _PLAIN and not _is_finite(value):
+            return False
+    return True
 
 
 def _refuse_non_finite(obj: object) -> None:
@@ -124,10 +133,12 @@ def _refuse_non_finite(obj: object) -> None:
 
 
 def _members(obj: object) -> Iterable[Any]:
-    if isinstance(obj, Mapping):
+    if isinstance(obj, dict):
         return obj.values()
     if isinstance(obj, (list, tuple, set, frozenset)):
         return obj
+    if isinstance(obj, Mapping):
+        return obj.values()
     if hasattr(obj, "__dataclass_fields__"):
         return [getattr(obj, name) for name in obj.__dataclass_fields__]
     return ()
