@@ -16,7 +16,7 @@ import structlog
 
 from lionstate.errors import StateError
 
-__all__ = ["Seldom", "configure", "get_logger", "set_level", "utc"]
+__all__ = ["Seldom", "configure", "get_logger", "is_configured", "set_level", "utc"]
 
 _NAME = "lionstated"
 
@@ -56,7 +56,9 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
         _safe_exception,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+        structlog.processors.JSONRenderer()
+        if format == "json"
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     )
     structlog.configure(
         processors=[
@@ -81,6 +83,11 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
     # Its own exception texts are tracebacks with values; the API reports what matters itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     set_level(level)
+
+
+def is_configured() -> bool:
+    """Whether `configure` was called."""
+    return structlog.is_configured()
 
 
 def set_level(level: str) -> None:
