@@ -8,7 +8,7 @@ from lionstate.codes import ThrottleSignal
 from lionstate.engine import SilentObserver
 from lionstate.engine.load import Load, RecentMaximum
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.throttle import Allowance, ErrorBudget, Starvation, Throttle
+from lionstate.migration.throttle import Allowance, ErrorBudget, Starvation, Throttle, reading
 
 KNOBS = Knobs(
     lock_wait_limit_seconds=0.2,
@@ -20,6 +20,23 @@ KNOBS = Knobs(
     error_window_seconds=600.0,
 )
 LOCK, WAL, DISK = ThrottleSignal.LOCK_WAIT, ThrottleSignal.WAL_FRAMES, ThrottleSignal.FREE_DISK
+
+
+@pytest.mark.parametrize(
+    ("signal", "value", "text"),
+    [
+        ("free_disk", 536_871_000.0, "512.0 MiB"),
+        ("free_disk", 57.25 * 1024**3, "57.2 GiB"),
+        ("free_disk", 512.0, "0.5 KiB"),
+        ("wal_rate", 67_108_864.0, "64.0 MiB/s"),
+        ("lock_wait", 0.25, "0.25 s"),
+        ("wal_frames", 20_001.0, "20,001"),
+        ("of another version", 3.0, "3"),
+        ("free_disk", None, "unknown"),
+    ],
+)
+def test_a_reading_has_its_unit(signal: str, value: float | None, text: str) -> None:
+    assert text == reading(signal, value)
 
 
 class TestThrottle:
