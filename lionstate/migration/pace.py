@@ -8,7 +8,7 @@ __all__ = ["ChunkSize", "rest_seconds"]
 
 _SHRINK = 0.5
 _GROW = 1.25
-_TARGETS_OF_ONE = 10.0
+_TARGETS_OF_ONE = 50.0
 _MOST_REST_SECONDS = 1.0
 # What maintenance takes where nobody is seen to write; a process that begins to finds the lock free as often as not.
 _SHARE_ALONE = 0.5
@@ -25,8 +25,8 @@ class ChunkSize:
         """Nothing is measured yet.
 
         Args:
-            concurrent_writers: A hold keeps out the writers of one progression and nobody else. It may last ten times
-                as long: five round trips to a server take the hold target by themselves, however few the elements.
+            concurrent_writers: A hold keeps out the writers of one progression and nobody else. It may last fifty times
+                as long, as an append to its JSON does too: round trips and the turn behind them take the hold target alone.
         """
         self._items: float | None = None
         self._targets = _TARGETS_OF_ONE if concurrent_writers else 1.0

@@ -40,7 +40,7 @@ class TestChunkSize:
         assert pytest.approx(expected, rel=0.05) == sizes[-1]
         assert hold_of(sizes[-1], each=each) <= _KNOBS.hold_target_seconds * 1.01
 
-    def test_a_lock_of_one_progression_may_be_held_ten_times_as_long(self) -> None:
+    def test_a_lock_of_one_progression_may_be_held_longer(self) -> None:
         """fault 20: where the round trips alone took the target, every chunk had the fewest elements."""
         each, round_trips = 0.00001, 0.004
         sizes = {}
