@@ -88,6 +88,9 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
         sys.stderr.write(f"lionstated: {exc}\n")
         return exc.exit_code
     except Exception:
+        if not logs.is_configured():
+            # What structlog does of itself is a traceback with the values of every variable.
+            logs.configure()
         logs.get_logger().critical("internal_error", exc_info=True)
         return _EXIT_INTERNAL
 

@@ -36,7 +36,7 @@ def print_json(value: object) -> None:
     """Print one JSON value in one line."""
     from lionstate import wire
 
-    sys.stdout.write(wire.encode(value).decode() + "\n")
+    sys.stdout.write(wire.encode_result(value).decode() + "\n")
 
 
 def done(*lines: str, facts: Mapping[str, object], as_json: bool) -> None:
@@ -75,7 +75,7 @@ def cell(name: str, value: Any) -> str:
     else:
         from lionstate import wire
 
-        text = wire.encode(value).decode()
+        text = wire.encode_result(value).decode()
     text = printable(" ".join(text.split()))
     return text if len(text) <= _CONTENT or not sys.stdout.isatty() else text[: _CONTENT - 1] + "…"
 

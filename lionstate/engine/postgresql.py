@@ -98,6 +98,7 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
         pool_timeout=30,
         connect_args=arguments,
         isolation_level="READ COMMITTED",
+        hide_parameters=True,
     )
     event.listen(engine.sync_engine, "connect", keep_alive)
     return engine

@@ -24,6 +24,8 @@ def test_a_failing_store_is_logged_seldom_and_counted(monkeypatch: pytest.Monkey
         found.note(OutcomeUnknownError(), wrote=False)
     assert [("backend_unavailable", 1), ("outcome_unknown", 5)] == [(line["code"], line["failures"]) for line in lines]
     assert ("the disk is full", "backend_unavailable") == (lines[0]["reason"], found.write_failure)
+    found.note(BackendUnavailableError(reason="disk_full"), wrote=True)
+    assert "disk_full" == found.write_failure
     found.answered(wrote=False)
     assert found.write_failure is not None
     found.answered(wrote=True)
