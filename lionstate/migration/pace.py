@@ -25,8 +25,8 @@ class ChunkSize:
         """Nothing is measured yet.
 
         Args:
-            concurrent_writers: A hold keeps out the writers of one progression and nobody else. It may last fifty times
-                as long, as an append to its JSON does too: round trips and the turn behind them take the hold target alone.
+            concurrent_writers: A hold keeps out the writers of one progression and nobody else. It may last 50 times
+                as long, as an append to its JSON does too: round trips alone take the hold target.
         """
         self._items: float | None = None
         self._targets = _TARGETS_OF_ONE if concurrent_writers else 1.0
