@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from lionstate.schema.ddl import FENCE_MESSAGE
+
 __all__ = ["driver_error", "forget_text", "said", "undecodable_column"]
 
 _UNDECODABLE = re.compile(r"Could not decode to UTF-8 column '(\w{0,64})'", re.IGNORECASE)
@@ -31,7 +33,7 @@ def driver_error(error: BaseException) -> BaseException:
 def said(error: BaseException) -> str:
     """What an error of the driver says, as far as that is SQLite's; else its code by name."""
     text = str(error)
-    if _FIXED.fullmatch(text):
+    if text == FENCE_MESSAGE or _FIXED.fullmatch(text):
         return text
     if _SYNTAX.fullmatch(text):
         return "syntax error"
