@@ -59,7 +59,7 @@ class MaintenanceTimer:
         self._ticking = anyio.Lock()
         self._ended = False
         self._pace = ScrubPace()
-        service.shadow.ratio = settings.shadow_read_ratio
+        service.shadow.ratio, service.automatic = settings.shadow_read_ratio, settings.enabled
         metrics.is_stale = lambda: self.standing is None or self.standing.is_stale(time.time())
         self._log = logs.get_logger()
 
@@ -67,7 +67,7 @@ class MaintenanceTimer:
         """Take new settings; they hold from the next tick on."""
         self._settings = settings
         self._service.defaults = settings.knobs
-        self._service.shadow.ratio = settings.shadow_read_ratio
+        self._service.shadow.ratio, self._service.automatic = settings.shadow_read_ratio, settings.enabled
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
         """Tick until ``finish`` is set; a tick that fails is raised to be retried by the caller."""

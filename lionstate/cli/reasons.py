@@ -76,11 +76,11 @@ def stuck_lines(found: MigrationStatus) -> Iterator[str]:
         )
 
 
-def owner_line(owner: Ownership) -> str:
-    """Which process migrates the store."""
+def owner_line(owner: Ownership, *, asks_daemon: bool = False) -> str:
+    """Which process migrates the store; the one that is asked may be a daemon."""
     if owner.owner is None:
         return "owner: no process migrates this store now"
-    who = "this process" if owner.is_self else owner.owner
+    who = ("the daemon" if asks_daemon else "this process") if owner.is_self else owner.owner
     return f"owner: {who}, for {owner.left_seconds:.0f} s more unless it renews (epoch {owner.epoch})"
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
+from lionstate.migration import candidates
 from lionstate.migration.control import get_maintenance_enabled, get_pause
 from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
 from lionstate.migration.report import ThrottleStatus
@@ -21,7 +22,7 @@ from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.own import progression_activity, progression_sizes
 
-__all__ = ["Explanation", "explain", "load_waits", "store_waits"]
+__all__ = ["Explanation", "explain", "load_waits", "store_waits", "turn_waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,11 @@ class Explanation:
     ready_since: float | None = None
 
 
-def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanation:
+def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: bool | None = None) -> Explanation:
     """Tell the state of one progression and why it does not move.
 
+    Args:
+        automatic: Whether the daemon that is asked migrates by itself; None when none is.
     Raises:
         NotFoundError: There is no such progression.
 
@@ -99,7 +102,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     )
     ordered = orders_of(conn, progression_id, now)
     if state is None:
-        waits = [*store_waits(conn, now), *_order_waits(conn, ordered, None, now)]
+        waits = [*store_waits(conn, now, automatic), *_order_waits(conn, ordered, None, now)]
         if size is None:
             waits.append("its size has not been measured yet: the next steps do that")
         return replace(known, waits=tuple(waits))
@@ -107,7 +110,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     compat = ordered.get(OrderKind.COMPAT_READ)
     proof = proof_of(conn, progression_id, state.generation) if is_dual else None
     ready_since = None if proof is None else proof[1]
-    waits = _waits(conn, state, now)
+    waits = _waits(conn, state, now, automatic)
     if state.phase in (Phase.JSON, Phase.DUAL):
         waits += _order_waits(conn, ordered, None if proof is None else state.next_ordinal - proof[0], now)
     return replace(
@@ -130,14 +133,41 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     )
 
 
-def store_waits(conn: Connection, now: float) -> list[str]:
-    """What keeps the whole store from moving."""
+def turn_waits(conn: Connection, found: Explanation, now: float) -> tuple[str, ...]:
+    """What goes before it in the order in which migration works; () when it is next, or its size is not known.
+
+    Cost: one pass over the sizes and the copies under way.
+    """
+    if OrderKind.PRIORITIZE in orders_of(conn, found.progression_id, now):
+        return ()
+    if found.phase == Phase.DUAL.value and found.copied is not None and found.to_copy is not None:
+        copies, smaller = candidates.copies_before(conn, found.progression_id, found.to_copy - found.copied, now=now), 0
+    elif found.phase == Phase.JSON.value and found.size_bytes is not None:
+        copies = candidates.copies_before(conn, found.progression_id, None, now=now)
+        smaller = candidates.smaller_before(conn, found.progression_id, found.size_bytes, now=now)
+    else:
+        return ()
+    if not copies and not smaller:
+        return ()
+    return (
+        f"it waits for its turn: before it are {copies} that are begun and {smaller} smaller JSON values; what is begun"
+        " is finished first, then the smallest is taken (prioritize takes it before them)",
+    )
+
+
+def store_waits(conn: Connection, now: float, automatic: bool | None = None) -> list[str]:
+    """What keeps the whole store from moving; ``automatic`` is what the settings of the asked daemon say."""
     waits = []
     pause = get_pause(conn, now)
     if pause is not None:
         waits.append(f"migration is paused by {pause.actor}: resume it{_or_by_itself(pause.expires_at)}")
-    if get_maintenance_enabled(conn) is False:
+    persisted = get_maintenance_enabled(conn)
+    if persisted is False:
         waits.append("automatic migration is disabled: enable it, or step by hand")
+    elif persisted is None and automatic is False:
+        waits.append(
+            "automatic migration is disabled in the daemon's settings (maintenance.enabled): enable it, or step by hand"
+        )
     return waits
 
 
@@ -180,12 +210,12 @@ def _order_waits(conn: Connection, ordered: Mapping[str, Order], appended: int |
     return waits
 
 
-def _waits(conn: Connection, state: StorageState, now: float) -> list[str]:
+def _waits(conn: Connection, state: StorageState, now: float, automatic: bool | None) -> list[str]:
     if state.phase is Phase.BLOCKED and state.blocked_reason is not None:
         return [f"blocked {state.blocked_reason}: {RUNBOOK[BlockedCode(state.blocked_reason)]}"]
     if state.phase is Phase.ITEMS:
         return []
-    waits = store_waits(conn, now)
+    waits = store_waits(conn, now, automatic)
     if state.held_reason is not None:
         waits.append(f"held {state.held_reason}: {HELD_RUNBOOK[HeldReason(state.held_reason)]}")
     if state.phase is Phase.JSON and state.shadow_rows:

@@ -64,7 +64,8 @@ class SignalStatus:
         value: As last read; None when it could not be.
         limit: Where it trips.
         tripped: Whether migration waits for it.
-        reason: ``signal_unavailable`` or ``over_limit`` (``under_floor``); None while it does not.
+        reason: ``signal_unavailable`` or ``over_limit`` (``under_floor``); ``checkpoint_fails`` where it is no reader
+            that keeps the log long; None while it does not.
         age_seconds: How long it has been tripped; None while it is not.
     """
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lionstate.cli import render, watch
 from lionstate.cli.reasons import foreign_lines
 from lionstate.errors import (
     InvalidInputError,
@@ -17,7 +19,7 @@ from lionstate.errors import (
     PhaseConflictError,
     ProgressionBlockedError,
 )
-from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, ForeignWriters, Representation
+from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, ForeignWriters, Ownership, Representation
 from lionstate.progression.digest import digest_of
 from tests.support.backends import Backend
 from tests.support.collection_texts import VECTORS
@@ -162,6 +164,59 @@ async def test_explain_follows_a_progression(backend: Backend, state: Any) -> No
     found = await service.explain("p")
     assert ("items", "items", 20, ()) == (found.phase, found.authority, found.frozen_count, found.waits)
     assert found.cutover_at is not None
+
+
+async def test_explain_tells_its_turn(backend: Backend, state: Any) -> None:
+    """A small one behind a big copy: what is begun goes first, then the smallest; and whether the daemon migrates."""
+    await backend.put_progression("big", json.dumps(IDS))
+    service = service_of(backend)
+    await service.step(max_items=5, max_seconds=60)
+    insert = "INSERT INTO progression_sizes (progression_id, bytes, measured_at) VALUES (:pid, :size, 1.0)"
+    for name, count in (("tiny", 1), ("small", 3)):
+        await backend.put_progression(name, json.dumps(IDS[:count]))
+        await backend.execute(insert, pid=name, size=count)
+    assert () == (await service.explain("big")).waits
+    for name, before in (("tiny", "1 that are begun and 0 smaller"), ("small", "1 that are begun and 1 smaller")):
+        (wait,) = (await service.explain(name)).waits
+        assert before in wait
+    service.automatic = False
+    (wait,) = (await service.explain("small")).waits
+    assert "disabled in the daemon's settings" in wait
+    assert False is (await service.status()).automatic
+    await service.set_maintenance_enabled(True)
+    assert True is (await service.status()).automatic
+    assert "turn" in (await service.explain("small")).waits[0]
+    await service.prioritize("small")
+    assert () == (await service.explain("small")).waits
+
+
+async def test_a_watch_tells_what_the_status_tells(
+    backend: Backend, state: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that is left waits for a command: nothing moves, and the line says who ordered that."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await service.hold_all(reason="nights")
+    service.automatic = False
+    for _ in range(3):
+        await service.step(max_seconds=60)
+    found = await service.status()
+    watch._print_line(found)
+    line = capsys.readouterr().out
+    for part in (
+        "waiting: ",
+        "time left: unknown",
+        "cutovers BY COMMAND ONLY by test",
+        "ready for cutover: 1",
+        "disabled in the daemon's settings",
+        "progression-migrate enable",
+    ):
+        assert part in line
+    assert "moving" not in line
+    shown = watch.picture(found).renderables
+    assert any("BY COMMAND ONLY" in str(one) for one in shown) and any("ready for" in str(one) for one in shown)
+    render.status(replace(found, owner=Ownership("x", True, 3, 1.0, 5.0)), as_json=False)
+    assert "owner: the daemon, for" in capsys.readouterr().out
 
 
 def test_every_code_has_its_line() -> None:

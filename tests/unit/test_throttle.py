@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from lionstate.codes import ThrottleSignal
 from lionstate.engine import SilentObserver
 from lionstate.engine.load import Load, RecentMaximum
+from lionstate.migration.governor import Governor
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.throttle import Allowance, ErrorBudget, Starvation, Throttle, reading
+from lionstate.migration.throttle import Allowance, ErrorBudget, SignalStatus, Starvation, Throttle, reading
 
 KNOBS = Knobs(
     lock_wait_limit_seconds=0.2,
@@ -208,3 +212,16 @@ class TestLoad:
         load.wal(3_000, 0, 7)
         assert {WAL: 3_000, ThrottleSignal.WAL_PINNED: 0.0} == load.readings()
         assert ["commit", "lock_wait", "lock_hold", "lock_hold", "checkpoint", "wal"] == [one[0] for one in told][:6]
+
+
+def test_a_log_that_no_checkpoint_can_move_is_not_the_readers_fault() -> None:
+    """fault 46: a full disk fails the checkpoint, and the log stays long."""
+    now = 0.0
+    load = Load(SilentObserver(), clock=lambda: now)
+    governor = Governor(SimpleNamespace(load=load))  # type: ignore[arg-type]
+    pinned = SignalStatus("wal_pinned", 70.0, 60.0, True, "over_limit", 1.0)
+    for outcome, reason in (("error", "checkpoint_fails"), ("partial", "over_limit")):
+        load.checkpoint("passive", outcome, 0.1)
+        assert reason == governor._explained(pinned).reason
+    load.checkpoint("passive", "error", 0.1)
+    assert "over_limit" == governor._explained(replace(pinned, signal="wal_frames")).reason
