@@ -218,7 +218,8 @@ def test_a_log_that_no_checkpoint_can_move_is_not_the_readers_fault() -> None:
     """fault 46: a full disk fails the checkpoint, and the log stays long."""
     now = 0.0
     load = Load(SilentObserver(), clock=lambda: now)
-    governor = Governor(SimpleNamespace(load=load))  # type: ignore[arg-type]
+    dialect = SimpleNamespace(capabilities=SimpleNamespace(concurrent_writers=False))
+    governor = Governor(SimpleNamespace(load=load, dialect=dialect))  # type: ignore[arg-type]
     pinned = SignalStatus("wal_pinned", 70.0, 60.0, True, "over_limit", 1.0)
     for outcome, reason in (("error", "checkpoint_fails"), ("partial", "over_limit")):
         load.checkpoint("passive", outcome, 0.1)
