@@ -135,8 +135,8 @@ def compat_read(
             await service.set_compat_read(progression_id, enable, expires_at=end)
 
     run_on_migration((url, daemon, token), work)
-    facts = {"progression_id": progression_id, "compat_read": enable}
-    tables.done(f"compat read is {'on' if enable else 'off'}", facts=facts, as_json=as_json)
+    facts = {"progression_id": progression_id, "compat_read": enable, "expires_at": end}
+    tables.done(f"compat read is {'on' if enable else 'off'}{tables.until(end)}", facts=facts, as_json=as_json)
 
 
 def _halting(verb: str, explained: str, halted: str) -> Callable[..., None]:
@@ -152,7 +152,8 @@ def _halting(verb: str, explained: str, halted: str) -> Callable[..., None]:
     ) -> None:
         end = moment(until)
         run_on_migration((url, daemon, token), lambda service: getattr(service, verb)(reason=reason, expires_at=end))
-        tables.done(f"migration is {halted}", facts={halted: True, "expires_at": end}, as_json=as_json)
+        text = f"migration is {halted}{tables.until(end)}"
+        tables.done(text, facts={halted: True, "expires_at": end}, as_json=as_json)
 
     command.__name__, command.__doc__ = verb, explained
     return command

@@ -5,6 +5,8 @@ Imports nothing heavy: ``--help`` must not wait for a database library.
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -85,5 +87,22 @@ def run_on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = F
 
 
 def run_on_migration(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
-    """As `run_on`, with the migration service of the store or daemon."""
-    return run_on(where, lambda state: work(state.migration), reads=reads)
+    """As `run_on`, with the migration service of the store or daemon; one opened here signs as the OS user."""
+
+    def migrate(state: Any) -> Awaitable[R]:
+        from lionstate.db import StateDB
+        from lionstate.migration import ProgressionMigrationService
+
+        if isinstance(state, StateDB):
+            return work(ProgressionMigrationService(state.store, actor=_os_user()))
+        return work(state.migration)
+
+    return run_on(where, migrate, reads=reads)
+
+
+def _os_user() -> str:
+    """The name of the user that this process runs as, for the audit trail; ``uid-N`` where it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid-{os.geteuid()}"

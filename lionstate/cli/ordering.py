@@ -58,7 +58,8 @@ def hold(
     run_on_migration((url, daemon, token), work)
     what = "cutovers happen" if progression_id is None else "its cutover happens"
     facts = {"progression_id": progression_id, "held": True, "expires_at": end}
-    tables.done(f"{what} by command only, until it is released", facts=facts, as_json=as_json)
+    ends = "" if end is None else f"{tables.until(end)}, or"
+    tables.done(f"{what} by command only,{ends} until it is released", facts=facts, as_json=as_json)
 
 
 def release(
@@ -155,8 +156,8 @@ def _order(verb: str, explained: str, state: str, given: str, taken_back: str) -
             return bool(await getattr(service, verb)(progression_id, clear=clear, reason=reason, expires_at=end))
 
         changed = run_on_migration((url, daemon, token), work)
-        text = given if not clear else taken_back if changed else f"it was not {state}"
-        tables.done(text, facts={state: not clear, "changed": changed}, as_json=as_json)
+        text = f"{given}{tables.until(end)}" if not clear else taken_back if changed else f"it was not {state}"
+        tables.done(text, facts={state: not clear, "changed": changed, "expires_at": end}, as_json=as_json)
 
     command.__name__, command.__doc__ = verb, explained
     return command

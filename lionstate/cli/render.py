@@ -113,7 +113,9 @@ def _remaining(found: MigrationStatus) -> str:
 
 def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
     """What is seen of other programs that write this store, and whether cutover waits for them."""
-    consequence = "accepted" if found.accept_foreign_writers else "cutover waits (see --accept-foreign-writers)"
+    consequence = (
+        "accepted" if found.accept_foreign_writers else "cutover waits (step --accept-foreign-writers goes on)"
+    )
     if found.foreign_sessions:
         yield f"another program seems to write {found.foreign_sessions} sessions of this store: {consequence}"
     if found.foreign_sighted_at is not None:

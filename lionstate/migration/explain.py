@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection, select
 
@@ -14,6 +15,7 @@ from lionstate.migration.control import get_maintenance_enabled, get_pause
 from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
 from lionstate.migration.report import ThrottleStatus
 from lionstate.migration.runbook import HELD_RUNBOOK, RUNBOOK
+from lionstate.migration.throttle import reading
 from lionstate.progression.compat import compat_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.sightings import sighted_at
@@ -40,6 +42,7 @@ class Explanation:
         next_ordinal: The allocator; None without a state row.
         frozen_count: Elements of the JSON at its cutover.
         compat_read: Whether it is read from the frozen prefix and the tail now, by its own switch or the global one.
+        compat_read_until: When its own switch is off again by itself, epoch seconds; None without such an end.
         size_bytes: Bytes of its JSON value when it was measured; None when it was not.
         measured_at: When that was, epoch seconds.
         appends: Appends observed and kept while its JSON took them; None when none were kept.
@@ -60,6 +63,7 @@ class Explanation:
     next_ordinal: int | None = None
     frozen_count: int | None = None
     compat_read: bool = False
+    compat_read_until: float | None = None
     size_bytes: int | None = None
     measured_at: float | None = None
     appends: int | None = None
@@ -103,6 +107,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
             waits.append("its size has not been measured yet: the next steps do that")
         return replace(known, waits=tuple(waits))
     is_dual = state.phase is Phase.DUAL
+    compat = ordered.get(OrderKind.COMPAT_READ)
     proof = proof_of(conn, progression_id, state.generation) if is_dual else None
     ready_since = None if proof is None else proof[1]
     waits = _waits(conn, state, now, automatic)
@@ -121,6 +126,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
         next_ordinal=state.next_ordinal,
         frozen_count=state.frozen_count,
         compat_read=state.authority is Authority.ITEMS and compat_is_on(conn, state),
+        compat_read_until=None if compat is None else compat.expires_at,
         updated_at=state.updated_at,
         cutover_at=state.cutover_at,
         ready_since=ready_since,
@@ -154,7 +160,7 @@ def store_waits(conn: Connection, now: float, automatic: bool | None = None) -> 
     waits = []
     pause = get_pause(conn, now)
     if pause is not None:
-        waits.append(f"migration is paused by {pause.actor}: resume it")
+        waits.append(f"migration is paused by {pause.actor}: resume it{_or_by_itself(pause.expires_at)}")
     persisted = get_maintenance_enabled(conn)
     if persisted is False:
         waits.append("automatic migration is disabled: enable it, or step by hand")
@@ -168,21 +174,37 @@ def store_waits(conn: Connection, now: float, automatic: bool | None = None) -> 
 def load_waits(throttle: ThrottleStatus) -> list[str]:
     """What every progression waits for because the store is under load: each signal, its value, limit and age."""
     return [
-        f"throttled: {one.signal} is {'unknown' if one.value is None else format(one.value, '.6g')},"
-        f" its limit is {one.limit:.6g}, since {one.age_seconds or 0:.0f} s: it goes on by itself when that eases"
+        f"throttled: {one.signal} is {reading(one.signal, one.value)},"
+        f" its limit is {reading(one.signal, one.limit)}, since {one.age_seconds or 0:.0f} s:"
+        " it goes on by itself when that eases"
         for one in throttle.tripped
     ]
+
+
+def _time(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        # No calendar goes that far.
+        return f"epoch second {at:.0f}"
+
+
+def _or_by_itself(end: float | None) -> str:
+    return "" if end is None else f"; it ends by itself at {_time(end)}"
 
 
 def _order_waits(conn: Connection, ordered: Mapping[str, Order], appended: int | None, now: float) -> list[str]:
     """What orders keep it from; ``appended`` since its proof, None without one."""
     waits = []
     if (order := ordered.get(OrderKind.EXCLUDE)) is not None:
-        waits.append(f"excluded by {order.actor}: automatic work passes over it until exclude --clear")
+        end = "" if order.expires_at is None else f"{_time(order.expires_at)}, or "
+        waits.append(f"excluded by {order.actor}: automatic work passes over it until {end}exclude --clear")
     held = ordered.get(OrderKind.HOLD) or hold_all(conn, now)
     if held is not None:
         way = "release" if held.progression_id else "release --all"
-        waits.append(f"its cutover is held by {held.actor}: cutover it by command, or {way}")
+        waits.append(
+            f"its cutover is held by {held.actor}: cutover it by command, or {way}{_or_by_itself(held.expires_at)}"
+        )
     if appended is not None:
         waits.append(f"ready: proved, {appended} appended since; cutover proves it again first")
     return waits

@@ -48,8 +48,9 @@ class Governor:
         """Know nothing."""
         self._store = store
         self.clock = clock
-        self.chunks = ChunkSize()
-        self.removals = ChunkSize()
+        concurrent_writers = store.dialect.capabilities.concurrent_writers
+        self.chunks = ChunkSize(concurrent_writers=concurrent_writers)
+        self.removals = ChunkSize(concurrent_writers=concurrent_writers)
         self.errors = ErrorBudget()
         self.starvation = Starvation()
         self._throttle = Throttle()

@@ -13,6 +13,7 @@ from lionstate.cli import render, watch
 from lionstate.cli.reasons import foreign_lines
 from lionstate.errors import (
     InvalidInputError,
+    MalformedCollectionError,
     NotFoundError,
     ParityError,
     PhaseConflictError,
@@ -60,6 +61,38 @@ async def test_preflight_judges_as_admission_does(backend: Backend) -> None:
     assert found.verdicts.keys() - {MIGRATABLE} == (await service.status()).blocked.keys()
     with pytest.raises(InvalidInputError):
         await service.preflight(limit=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "works"),
+    [
+        ('["a"', "malformed_json", False),
+        ('{"a": 1}', "not_array", False),
+        ('["a", 1]', "non_string", True),
+        (json.dumps(["a\0b"]), "nul_in_id", True),
+        ('["\\ud800"]', "lone_surrogate", True),
+    ],
+)
+async def test_blocking_changes_nothing_about_reads_and_appends(
+    backend: Backend, state: Any, text: str, code: str, works: bool
+) -> None:
+    """As the README says for each code: odd elements are served, and what is no array is refused, then as before."""
+    await backend.put_progression("p", text)
+    for phase in ("json", "blocked"):
+        assert (phase, None if phase == "json" else code) == await phase_and_code(backend)
+        if works:
+            await state.append_to_progression("p", phase)
+            assert phase == (await state.get_progression("p"))[-1]
+        else:
+            for use in (state.get_progression("p"), state.append_to_progression("p", phase)):
+                with pytest.raises(MalformedCollectionError):
+                    await use
+        await until_done(service_of(backend))
+
+
+async def phase_and_code(backend: Backend) -> tuple[str, str | None]:
+    found = await service_of(backend).explain("p")
+    return found.phase, found.blocked_code
 
 
 async def test_preflight_pages(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from lionstate.engine import SilentObserver
 from lionstate.engine.load import Load, RecentMaximum
 from lionstate.migration.governor import Governor
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.throttle import Allowance, ErrorBudget, SignalStatus, Starvation, Throttle
+from lionstate.migration.throttle import Allowance, ErrorBudget, SignalStatus, Starvation, Throttle, reading
 
 KNOBS = Knobs(
     lock_wait_limit_seconds=0.2,
@@ -24,6 +24,23 @@ KNOBS = Knobs(
     error_window_seconds=600.0,
 )
 LOCK, WAL, DISK = ThrottleSignal.LOCK_WAIT, ThrottleSignal.WAL_FRAMES, ThrottleSignal.FREE_DISK
+
+
+@pytest.mark.parametrize(
+    ("signal", "value", "text"),
+    [
+        ("free_disk", 536_871_000.0, "512.0 MiB"),
+        ("free_disk", 57.25 * 1024**3, "57.2 GiB"),
+        ("free_disk", 512.0, "0.5 KiB"),
+        ("wal_rate", 67_108_864.0, "64.0 MiB/s"),
+        ("lock_wait", 0.25, "0.25 s"),
+        ("wal_frames", 20_001.0, "20,001"),
+        ("of another version", 3.0, "3"),
+        ("free_disk", None, "unknown"),
+    ],
+)
+def test_a_reading_has_its_unit(signal: str, value: float | None, text: str) -> None:
+    assert text == reading(signal, value)
 
 
 class TestThrottle:
@@ -201,7 +218,8 @@ def test_a_log_that_no_checkpoint_can_move_is_not_the_readers_fault() -> None:
     """fault 46: a full disk fails the checkpoint, and the log stays long."""
     now = 0.0
     load = Load(SilentObserver(), clock=lambda: now)
-    governor = Governor(SimpleNamespace(load=load))  # type: ignore[arg-type]
+    dialect = SimpleNamespace(capabilities=SimpleNamespace(concurrent_writers=False))
+    governor = Governor(SimpleNamespace(load=load, dialect=dialect))  # type: ignore[arg-type]
     pinned = SignalStatus("wal_pinned", 70.0, 60.0, True, "over_limit", 1.0)
     for outcome, reason in (("error", "checkpoint_fails"), ("partial", "over_limit")):
         load.checkpoint("passive", outcome, 0.1)
