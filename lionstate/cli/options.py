@@ -6,7 +6,6 @@ Imports nothing heavy: ``--help`` must not wait for a database library.
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -91,18 +90,10 @@ def run_on_migration(where: Where, work: Callable[[Any], Awaitable[R]], *, reads
 
     def migrate(state: Any) -> Awaitable[R]:
         from lionstate.db import StateDB
-        from lionstate.migration import ProgressionMigrationService
+        from lionstate.migration import ProgressionMigrationService, user_name
 
         if isinstance(state, StateDB):
-            return work(ProgressionMigrationService(state.store, actor=_os_user()))
+            return work(ProgressionMigrationService(state.store, actor=user_name(os.geteuid())))
         return work(state.migration)
 
     return run_on(where, migrate, reads=reads)
-
-
-def _os_user() -> str:
-    """The name of the user that this process runs as, for the audit trail; ``uid-N`` where it has none."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return f"uid-{os.geteuid()}"

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.migration import control, cutover
+from lionstate.migration.acting import Acting
 from lionstate.migration.budget import check_caps
 from lionstate.migration.control import Controls
 from lionstate.migration.explain import Explanation, explain, load_waits, turn_waits
@@ -42,14 +43,13 @@ def checked_limit(limit: int, lowest: int) -> int:
     return limit
 
 
-class OperatorVerbs:
+class OperatorVerbs(Acting):
     """What a person asks and decides about single progressions and the store as a whole."""
 
     _store: MigrationStore
     _memory: Memory
     _scrubber: Scrubber
     _governor: Governor
-    _actor: str
     defaults: Knobs
     automatic: bool | None
 

@@ -95,7 +95,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             sole_owner: It holds the operating system's lock on a SQLite store, so nobody else's lease counts.
         """
         self._store = store
-        self._actor = actor
+        self.own_actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
         self._governor = Governor(store)

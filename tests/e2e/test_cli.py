@@ -140,8 +140,8 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert ("cap_items", 500, 1) == (step["stop_reason"], step["items"], step["chunks"])
     assert "incomplete" == shell.json("verify p")["outcome"]
     shell("pause --reason lunch")
-    # On a store itself who is the user that runs the command.
-    who = "lionstate" if "--daemon" in shell.where else pwd.getpwuid(os.geteuid()).pw_name
+    # On the store or through a daemon: the user who runs the command.
+    who = pwd.getpwuid(os.geteuid()).pw_name
     assert f"migration: PAUSED by {who}, until resumed: lunch" == shell("status").splitlines()[0]
     assert "PAUSED" in shell("step", code=5).splitlines()[0]
     assert {"paused": False, "was_paused": True} == shell.json("resume")

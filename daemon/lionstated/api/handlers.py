@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
@@ -14,11 +14,12 @@ from starlette.types import Receive, Scope, Send
 from lionstate import wire
 from lionstate.engine.offload import run_pure
 from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
+from lionstate.migration import acting_as
 from lionstate.queue import RequestKey
 
 from ..logs import get_logger
 from ..metrics import Metrics
-from .access import caller_of, require
+from .access import actor_of, caller_of, require
 from .contracts import (
     GENERATION_HEADER,
     QUERY_NAMES,
@@ -320,6 +321,12 @@ class VerbHandler:
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
         call = functools.partial(verb.call, **params)
+        with acting_as(actor_of(scope)):
+            await self._answer(scope, send, verb, codec, call)
+
+    async def _answer(
+        self, scope: Scope, send: Send, verb: Verb, codec: wire.Codec, call: Callable[[], Awaitable[Any]]
+    ) -> None:
         if not verb.ends_with_caller:
             found = await self._failures.unless_mute(call, reads=verb.method == "GET")
             await respond(send, 200, codec.encode_result(found))
