@@ -195,6 +195,21 @@ def test_secrets_are_masked() -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:/SEKRIT@127.0.0.1:1/db",
+        "postgresql://app:one SEKRIT@h/db",
+        "postgresql://app:a@SEKRIT@h1:5432,h2:5432/db",
+        "postgresql://app@h/db?sslpassword=SEKRIT",
+        "host=h user=app password=SEKRIT",
+    ],
+)
+def test_a_password_that_was_not_escaped_is_masked_too(url: str) -> None:
+    assert "SEKRIT" not in mask_url(url)
+    assert mask_url("postgresql://h1:5432,h2:5432/db?x=1") == "postgresql://h1:5432,h2:5432/db?x=1"
+
+
+@pytest.mark.parametrize(
     ("url", "path"),
     [
         ("/a/b.db", "/a/b.db.sock"),
