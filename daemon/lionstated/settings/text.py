@@ -19,7 +19,7 @@ _PARAMETER = re.compile(r"(password\s*=\s*)[^&]+", re.IGNORECASE)
 
 
 def mask_url(url: str) -> str:
-    """The URL, or what was meant to be one, with its passwords replaced by asterisks; rather too much than too little."""
+    """The URL, or what was meant to be one, with its passwords replaced by asterisks; in doubt too much of it."""
     return _PARAMETER.sub(r"\1***", _USER_INFO.sub(r"\1***", url))
 
 
