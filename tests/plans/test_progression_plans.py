@@ -24,9 +24,7 @@ STATISTICS = ["none", "stale", "fresh"]
 
 async def _seed(backend: Backend, statistics: str = "none") -> None:
     """One large progression among a thousand small ones; the statistics may know nothing, or not of the large one."""
-    if backend.is_postgresql:
-        await backend.execute("DELETE FROM pg_statistic WHERE starelid = CAST('progression_items' AS regclass)")
-        await backend.execute("UPDATE pg_class SET reltuples = -1 WHERE relname = 'progression_items'")
+    await _forget_statistics(backend)
     if statistics == "stale":
         # One progression was all there was: the planner expects not one row of any other.
         await put(backend, "first", "items", [f"m{number:06d}" for number in range(100)])
@@ -35,6 +33,15 @@ async def _seed(backend: Backend, statistics: str = "none") -> None:
     await put(backend, "large", "items", [f"m{number:06d}" for number in range(ROWS)])
     if statistics == "fresh":
         await backend.execute("ANALYZE progression_items")
+    elif statistics == "none":
+        # The server may have looked meanwhile, at a table that was nearly empty.
+        await _forget_statistics(backend)
+
+
+async def _forget_statistics(backend: Backend) -> None:
+    if backend.is_postgresql:
+        await backend.execute("DELETE FROM pg_statistic WHERE starelid = CAST('progression_items' AS regclass)")
+        await backend.execute("UPDATE pg_class SET reltuples = -1 WHERE relname = 'progression_items'")
 
 
 async def _seed_small(backend: Backend) -> None:
