@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from lionstate.cli import fence, knobs, operator, ordering, proof, render, tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, run_on_migration
+from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, one_or_all, run_on_migration
 from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ def compat_read(
     """Switch reads of cut-over progressions to the frozen prefix and the tail, or back."""
     if enable == disable:
         raise InvalidInputError("say --enable or --disable")
-    if (progression_id is None) != everywhere:
-        raise InvalidInputError("name one progression, or say --all")
+    one_or_all(progression_id, everywhere)
     if disable and until is not None:
         raise InvalidInputError("--until goes with --enable")
     end = moment(until)

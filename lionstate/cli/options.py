@@ -16,7 +16,19 @@ import typer
 
 from lionstate.errors import InvalidInputError
 
-__all__ = ["Daemon", "Json", "Reason", "Token", "Until", "Url", "Where", "moment", "run_on", "run_on_migration"]
+__all__ = [
+    "Daemon",
+    "Json",
+    "Reason",
+    "Token",
+    "Until",
+    "Url",
+    "Where",
+    "moment",
+    "one_or_all",
+    "run_on",
+    "run_on_migration",
+]
 
 R = TypeVar("R")
 
@@ -41,6 +53,16 @@ Until = Annotated[
 
 _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def one_or_all(progression_id: str | None, everything: bool, option: str = "--all") -> None:
+    """Refuse a command that names no progression and does not ask for all, or does both.
+
+    Raises:
+        InvalidInputError: Neither or both.
+    """
+    if (progression_id is None) != everything:
+        raise InvalidInputError(f"name one progression, or say {option}")
 
 
 def moment(until: str | None) -> float | None:
