@@ -109,8 +109,7 @@ async def test_chunks_are_fitted_to_the_hold(backend: Backend) -> None:
 async def test_rests_leave_the_lock_its_share(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     await backend.put_progression("p", json.dumps(make_ids(1_000)))
     staged = Staged(backend)
-    # On PostgreSQL a hold of one progression may last 50 times as long.
-    holds = Holds(backend.direct.store, each=0.001 if backend.is_postgresql else 0.00002)
+    holds = Holds(backend.direct.store, each=0.00002)
     holds.staged = staged
     staged.load = holds  # type: ignore[assignment]
     rests: list[float] = []
@@ -131,8 +130,7 @@ async def test_where_nobody_else_writes_maintenance_takes_half(
     """The knob is for those who share the lock; one who is alone would only wait."""
     await backend.put_progression("p", json.dumps(make_ids(1_000)))
     staged = Staged(backend)
-    # On PostgreSQL a hold of one progression may last 50 times as long.
-    holds = Holds(backend.direct.store, each=0.001 if backend.is_postgresql else 0.00002)
+    holds = Holds(backend.direct.store, each=0.00002)
     holds.staged, holds.others_write = staged, False
     staged.load = holds  # type: ignore[assignment]
     rests: list[float] = []
