@@ -10,6 +10,7 @@ import typer
 from lionstate.cli import render, tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on_migration
 from lionstate.cli.reasons import why_not_scrubbed
+from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lionstate.migration import ScrubSlice, VerificationResult
@@ -71,6 +72,8 @@ def scrub(
     Goes on with the pass under way, of the daemon or of a command that was cut short. Exits with 6 when something was
     found, with 5 while migration is paused, and with 7 when the named progression has nothing to compare.
     """
+    if progression_id is not None and restart:
+        raise InvalidInputError("--restart begins a pass over the whole store: say it without a progression")
 
     async def work(service: Any) -> tuple[list[ScrubSlice], str | None]:
         if progression_id is not None:

@@ -155,6 +155,8 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert {"progression_id": "p", "compat_read": True, "expires_at": None} == shell.json("compat-read p --enable")
     assert "compat read is on until 2040-01-31 18:00:00\n" == shell("compat-read p --enable --until 2040-01-31T18:00")
     assert re.search(r"compat_read_until +2040-01-31 18:00:00\b", shell("explain p"))
+    shell("compat-read p --enable --reason plans")
+    assert re.search(rf"compat_read_by +{who} *\ncompat_read_reason +plans\b", shell("explain p"))
     assert shell("compat-read --all --disable") == "compat read is off\n"
     shell("disable")
     assert "disabled by the operator" in shell("status")
