@@ -310,6 +310,8 @@ def test_a_scrub_blocks_what_it_finds(shell: Shell) -> None:
     assert "nothing to adopt" in shell("blocked unblock bad --reason test --adopt", code=7)
     _execute(shell.url, ("DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = :at", {"at": 700}))
     assert 700 == shell.json("verify p", code=6)["first_difference"]
+    cut = shell("verify p --token-every 0.000001", code=6)
+    assert "rows compared, and they differ at ordinal 700 (count_mismatch so far); to go on" in cut
     shell("pause")
     assert "paused" in shell("scrub --restart", code=5)
     shell("resume")
