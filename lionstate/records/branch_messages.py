@@ -156,10 +156,8 @@ def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _page(conn: Connection, branch_id: str, page: _Page) -> Deferred[list[dict[str, Any]]]:
-    dialect = dialect_of(conn)
-    dialect.prefer_indexes(conn)
     bound = {"branch": branch_id, "after": page.after, "before": page.before, "count": page.limit, **PLAIN_ITEMS}
-    rows = compiled_once(page_query(conn, forward=page.forward)).rows(conn, bound)
+    rows = dialect_of(conn).seek_rows(conn, compiled_once(page_query(conn, forward=page.forward)), bound)
     if rows:
         if not page.forward:
             rows.reverse()

@@ -21,7 +21,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from lionstate import StateDB
 from lionstate.dialects import dialect_named
-from lionstate.engine.postgresql import create_engine
+from lionstate.engine.pool import create_engine
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.url import StoreURL
