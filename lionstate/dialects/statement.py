@@ -66,7 +66,8 @@ class Statement:
     def rows_alone(self, conn: Connection, params: Mapping[str, Any]) -> list[Row]:
         """``rows`` of a query that is its own transaction, in one round trip (PostgreSQL)."""
         driver, sql, bind = self._on_driver(conn)
-        return list(map(tuple, await_only(driver.driver_connection.fetch(sql, *bind(params)))))
+        # By its text the driver knows what is prepared: in a transaction it may have been planned under other settings.
+        return list(map(tuple, await_only(driver.driver_connection.fetch(f"{sql} -- alone", *bind(params)))))
 
     def run(self, conn: Connection, params: Mapping[str, Any] | None = None) -> int:
         """Run a statement that returns no rows; return the number of rows it matched."""
