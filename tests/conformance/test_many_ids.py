@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from lionstate.errors import InvalidInputError
 from tests.support.backends import Backend
 from tests.support.conversations import message
 from tests.support.records import assert_refused_unchanged, put
 
-_COUNT = 40_000
+# Seconds of work each on an idle machine, and a minute on one that is far from it.
+pytestmark = pytest.mark.timeout(180)
+_COUNT = 33_000
 _NUMBERS = "WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :count)"
 _ID = "'{}' || substr('00000' || n, length('00000' || n) - 4)"
 _IDS = [f"m{number:05}" for number in range(_COUNT)]
