@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lionstate.audit import DEFAULT_ACTOR
 from lionstate.engine import EngineSettings, SilentObserver, StoreURL
+from lionstate.errors import OutcomeUnknownError
 from lionstate.migration.detach import Detached, detach
 from lionstate.opening import Parts, require_asyncio, write_alone
 
@@ -35,6 +36,7 @@ async def detach_store(
         OwnershipConflictError: A daemon owns the file, or another process migrates the store.
         PhaseConflictError: Progressions have left their JSON, which the message names; or there is nothing to do.
         SchemaError: The store is newer, foreign or unrecognized.
+        OutcomeUnknownError: It may be off or on: run it again.
 
     Contract: design decisions 21, 27, 32.
     """
@@ -47,7 +49,14 @@ async def detach_store(
         await parts.connect(own=url.path is not None)
         assert parts.writer is not None
         script = functools.partial(detach, actor=actor, reason=reason, now=time.time())
-        found: Detached = await write_alone(parts.writer, script)
+        found: Detached
+        try:
+            found = await write_alone(parts.writer, script)
+        except OutcomeUnknownError as error:
+            raise OutcomeUnknownError(
+                "lionstate is off this store or wholly on it, which is not known: see to the database (is its disk"
+                " full? make room), then run detach again: it says so if there is nothing left to take off"
+            ) from error
         return found
     finally:
         await parts.close()

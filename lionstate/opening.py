@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from lionstate.dialects.sqlite_words import said
 from lionstate.engine import EngineSettings, NotWritten, Observer, StoreURL, Unit, Written
 from lionstate.engine.connections import Connections
 from lionstate.engine.load import Load
@@ -137,7 +138,7 @@ class Parts:
             try:
                 await writer.open()
             except module.Error as error:
-                raise BackendUnavailableError(f"the store file cannot be opened: {error}") from error
+                raise BackendUnavailableError(f"the store file cannot be opened: {said(error)}") from error
             if path is None:
                 self.reader = MemoryReader(writer)
 

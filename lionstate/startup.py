@@ -17,6 +17,8 @@ __all__ = ["INTERRUPTED", "leave_interrupted", "run_command"]
 
 INTERRUPTED = 130
 _INTERNAL = 1
+_USAGE = 2
+_OWN = ("lionstate", "lionstated")
 
 
 def leave_interrupted(name: str) -> NoReturn:
@@ -65,13 +67,18 @@ def run_command(name: str, load: Callable[[], Callable[[], int]]) -> NoReturn:
     handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handles:
         signal.signal(signal.SIGINT, lambda *_: leave_interrupted(name))
-    command = load()
-    if handles:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     failure: OSError | None = None
     code: object = None
     try:
+        command = load()
+        if handles:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = command()
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] in _OWN:
+            raise
+        _say(name, f"the package {error.name} is not installed: pip install 'lionstate[daemon]' brings what it needs")
+        code = _USAGE
     except SystemExit as ended:
         code = ended.code
     except KeyboardInterrupt:

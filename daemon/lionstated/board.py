@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from lionstate import __version__
-from lionstate.migration import MigrationStatus, SignalStatus
+from lionstate.migration import Activity, MigrationStatus, SignalStatus
+from lionstate.migration.throttle import SIGNAL_UNAVAILABLE
 
+from . import logs
 from .history import SLOT_SECONDS, History
 from .metrics import PHASES, held_of
 
@@ -27,11 +29,20 @@ class Waiting(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where migration stands, as last read, and what it waits for."""
+    """Where migration stands, as last read, and what it waits for.
+
+    Attributes:
+        valid_seconds: How long after it was measured it tells what is the case now.
+    """
 
     status: MigrationStatus
     enabled: bool
     waits_for: tuple[str, ...]
+    valid_seconds: float = math.inf
+
+    def is_stale(self, now: float) -> bool:
+        """Whether it is too old to tell what is the case at ``now``."""
+        return now - self.status.measured_at > self.valid_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +69,24 @@ class Board:
     clock: Callable[[], float] = time.time
     _began: float = field(default_factory=time.monotonic)
 
-    def document(self, state: str, reason: str | None) -> dict[str, Any]:
+    def document(self, state: str, reason: str | None, absent_since: float | None = None) -> dict[str, Any]:
         """All of it, as JSON values; every set of keys is closed.
 
         Args:
             state: The daemon's, as `/readyz` says it.
             reason: Why it is not ready, where that is known.
+            absent_since: Since when the store does not answer; None while it does.
         """
-        standing = self.sources.migration()
+        standing, now = self.sources.migration(), self.clock()
+        if standing is not None and absent_since is not None:
+            standing = _unread(standing, f"database: {reason} since {logs.utc(absent_since)}")
+        elif standing is not None and standing.is_stale(now):
+            standing = _unread(standing, f"status: not read since {logs.utc(standing.status.measured_at)}")
         return {
-            "now": round(self.clock(), 3),
+            "now": round(now, 3),
             "state": state,
             "reason": reason,
+            "absent_since": absent_since,
             "version": __version__,
             "database": self.sources.database,
             "uptime_seconds": round(time.monotonic() - self._began, 1),
@@ -82,6 +99,28 @@ class Board:
         slots = self.history.read()
         columns = zip(slots[0]._fields, zip(*slots, strict=True), strict=True)
         return {"slot_seconds": SLOT_SECONDS, **{name: list(values) for name, values in columns}}
+
+
+def _unread(standing: Standing, waits_for: str) -> Standing:
+    """The same for a moment at which nothing can be read: a signal that is not known is tripped (decision 24)."""
+    status = standing.status
+    signals = tuple(
+        replace(
+            one,
+            value=None,
+            tripped=True,
+            reason=SIGNAL_UNAVAILABLE,
+            age_seconds=one.age_seconds if one.tripped else 0.0,
+        )
+        for one in status.throttle.signals
+    )
+    progress = replace(status.progress, items_per_second=None, eta_seconds=None)
+    if progress.activity is Activity.MOVING:
+        progress = replace(progress, activity=Activity.WAITING)
+    throttle = replace(status.throttle, throttled=bool(signals), signals=signals)
+    return standing._replace(
+        status=replace(status, throttle=throttle, progress=progress), waits_for=(waits_for, *standing.waits_for)
+    )
 
 
 def _migration(standing: Standing) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="lionstated", description="The daemon that owns a lionstate store.")
+    # Not abbreviated: what must not stay in the process list is known by its whole name.
+    parser = _Parser(prog="lionstated", description="The daemon that owns a lionstate store.", allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="settings in TOML")
     parser.add_argument("--check-config", action="store_true", help="print the settings in force and exit")
     parser.add_argument("--only-changed", action="store_true", help="with --check-config: leave out the defaults")
@@ -88,6 +89,9 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
         sys.stderr.write(f"lionstated: {exc}\n")
         return exc.exit_code
     except Exception:
+        if not logs.is_configured():
+            # What structlog does of itself is a traceback with the values of every variable.
+            logs.configure()
         logs.get_logger().critical("internal_error", exc_info=True)
         return _EXIT_INTERNAL
 
@@ -122,20 +126,27 @@ def run_and_leave() -> int:
     return 0
 
 
+# Flags whose value may hold a password, and the variable that takes it instead.
+_SECRET_FLAGS = {
+    "--database-url": "LIONSTATE_DATABASE__URL",
+    "--database-replica-url": "LIONSTATE_DATABASE__REPLICA_URL",
+}
+
+
 def _hide_password(command: Sequence[str]) -> None:
     """Start again with a URL that has a password in the environment: everybody can read arguments."""
     kept: list[str] = []
-    secret: str | None = None
+    secrets: dict[str, str] = {}
     parts = iter(command)
     for part in parts:
         flag, equals, value = part.partition("=")
-        url = (value if equals else next(parts, "")) if flag == "--database-url" else None
+        url = (value if equals else next(parts, "")) if flag in _SECRET_FLAGS else None
         if url is None or mask_url(url) == url:
             kept += [part] if url is None or equals else [part, url]
         else:
-            secret = url
-    if secret is not None:
-        os.environ["LIONSTATE_DATABASE__URL"] = secret
+            secrets[_SECRET_FLAGS[flag]] = url
+    if secrets:
+        os.environ.update(secrets)
         os.execv(sys.executable, kept)
 
 

@@ -16,9 +16,14 @@ import structlog
 
 from lionstate.errors import StateError
 
-__all__ = ["Seldom", "configure", "get_logger", "set_level"]
+__all__ = ["Seldom", "configure", "get_logger", "is_configured", "set_level", "utc"]
 
 _NAME = "lionstated"
+
+
+def utc(epoch_seconds: float) -> str:
+    """A moment as the log writes it, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_seconds))
 
 
 def _safe_exception(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -51,7 +56,9 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
         _safe_exception,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+        structlog.processors.JSONRenderer()
+        if format == "json"
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     )
     structlog.configure(
         processors=[
@@ -76,6 +83,11 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
     # Its own exception texts are tracebacks with values; the API reports what matters itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     set_level(level)
+
+
+def is_configured() -> bool:
+    """Whether `configure` was called."""
+    return structlog.is_configured()
 
 
 def set_level(level: str) -> None:

@@ -33,6 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _GAUGE_SECONDS = 2.0
+_VALID_LOOKS = 5
 _MAX_STEP_SECONDS = 1.0
 _PROOF_SECONDS = 0.25
 
@@ -58,14 +59,15 @@ class MaintenanceTimer:
         self._ticking = anyio.Lock()
         self._ended = False
         self._pace = ScrubPace()
-        service.shadow.ratio = settings.shadow_read_ratio
+        service.shadow.ratio, service.automatic = settings.shadow_read_ratio, settings.enabled
+        metrics.is_stale = lambda: self.standing is None or self.standing.is_stale(time.time())
         self._log = logs.get_logger()
 
     def reload(self, settings: Maintenance) -> None:
         """Take new settings; they hold from the next tick on."""
         self._settings = settings
         self._service.defaults = settings.knobs
-        self._service.shadow.ratio = settings.shadow_read_ratio
+        self._service.shadow.ratio, self._service.automatic = settings.shadow_read_ratio, settings.enabled
 
     async def run(self, finish: anyio.Event, healthy: Callable[[], None]) -> None:
         """Tick until ``finish`` is set; a tick that fails is raised to be retried by the caller."""
@@ -196,6 +198,10 @@ class MaintenanceTimer:
             self._log.info("migration_owner", owner=found.owner, is_self=found.is_self, epoch=found.epoch)
         return found.is_self
 
+    def _valid_seconds(self) -> float:
+        """How old the gauges may be: several of the intervals at which they are read."""
+        return _VALID_LOOKS * max(_GAUGE_SECONDS, self._settings.interval_seconds) + _MAX_STEP_SECONDS
+
     def _is_enabled(self, persisted: bool | None) -> bool:
         return self._settings.enabled if persisted is None else persisted
 
@@ -238,7 +244,7 @@ class MaintenanceTimer:
             reasons.append("owner")
         self._metrics.set_paused(reasons)
         self.summary = _summary(status, reasons)
-        self.standing = Standing(status, enabled, tuple(reasons))
+        self.standing = Standing(status, enabled, tuple(reasons), self._valid_seconds())
         self._metrics.owner.set(status.owner.is_self)
         self._gauges_due = time.monotonic() + _GAUGE_SECONDS
 

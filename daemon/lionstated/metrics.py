@@ -35,6 +35,7 @@ _PAUSED = ("disabled", "operator", "error_budget", "stopped", "owner", "pressure
 _SERVICES = ("maintenance", "delivery")
 _DELIVERIES = ("delivered", "sent", "retried", "dead_letter", "moot")
 OTHER = "other"
+_UNREAD = float("nan")
 # Doubles the number of series and tells nothing that a restart does not; the switch is per process.
 _disable_created: Callable[[], None] = disable_created_metrics
 
@@ -85,7 +86,7 @@ class Metrics:
 
     def _define_service(self) -> None:
         self._gauge("lionstate_build_info", "Version of lionstate.", version=[__version__]).labels(__version__).set(1)
-        self.up = self._gauge("lionstate_up", "1 while the store is open and answers.")
+        self.up = self._gauge("lionstate_up", "1 while the store is open, answers and takes writes: what /readyz says.")
         self.sqlite_info = Gauge(
             "lionstate_sqlite_info",
             "SQLite library in use; affected says whether it has the WAL-reset race.",
@@ -159,8 +160,16 @@ class Metrics:
             signal=list(ThrottleSignal),
         )
         self.throttle_limits = gauge(
-            "lionstate_migration_throttle_limit", "Where the signal throttles migration.", signal=list(ThrottleSignal)
+            "lionstate_migration_throttle_limit",
+            "Where the signal throttles migration; NaN if unread.",
+            signal=list(ThrottleSignal),
         )
+        # Whether what was read last is too old to count; asked by every scrape.
+        self.is_stale: Callable[[], bool] = lambda: False
+        self._signals: dict[str, float] = {}
+        for signal in ThrottleSignal:
+            self.throttle_values.labels(signal).set_function(functools.partial(self._signal, signal))
+            self.throttle_limits.labels(signal).set(_UNREAD)
         self.throttled_seconds = counter(
             "lionstate_migration_throttled_seconds_total", "Time the signal was tripped.", signal=list(ThrottleSignal)
         )
@@ -244,12 +253,15 @@ class Metrics:
 
     def _throttle(self, throttle: ThrottleStatus) -> None:
         self.starved.set(throttle.starved)
+        self._signals = {one.signal: _UNREAD if one.value is None else one.value for one in throttle.signals}
         for one in throttle.signals:
-            self.throttle_values.labels(one.signal).set(float("nan") if one.value is None else one.value)
             self.throttle_limits.labels(one.signal).set(one.limit)
         for signal, seconds in throttle.throttled_seconds.items():
             self.throttled_seconds.labels(signal).inc(max(0.0, seconds - self._throttled.get(signal, 0.0)))
         self._throttled = dict(throttle.throttled_seconds)
+
+    def _signal(self, signal: str) -> float:
+        return _UNREAD if self.is_stale() else self._signals.get(signal, _UNREAD)
 
     def scrub_slice(self, found: ScrubSlice) -> None:
         """Count what one slice of the scrubber compared."""

@@ -112,6 +112,7 @@ class Daemon:
         self.settings = settings
         self.metrics = Metrics(operations)
         self.health = Health()
+        self.metrics.up.set_function(lambda: float(self.health.ready))
         self.board = Board(self.metrics.history)
         self.forced = False
         self.addresses: dict[str, str] = {}
@@ -212,7 +213,6 @@ class Daemon:
         finally:
             self._scope = None
             listeners.release()
-            self.metrics.up.set(0)
             self._stopped(failure)
 
     def _stopped(self, failure: BaseException | None) -> None:
@@ -239,7 +239,6 @@ class Daemon:
             service = [item.server(app) for item in listeners.all if item.kind != "ops"]
             done = [await self._start(group, server) for server in service]
             self.health.state, self.health.alive = "ready", parts.alive
-            self.metrics.up.set(1)
             self._notifier.ready(parts.summary())
             self._log.info("ready", **self.addresses)
             task_status.started(self)
@@ -336,7 +335,6 @@ class Daemon:
                 self._log.warning(f"{name}_over_budget")
 
     async def _close(self, parts: Parts) -> None:
-        self.metrics.up.set(0)
         # Shielded, or a failing sibling would leave the store open; but a forced end does not wait for it.
         with anyio.move_on_after(_CLOSE_SECONDS, shield=not self.forced) as scope:
             self._closing = scope

@@ -26,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    pretty_exceptions_show_locals=False,
 )
 app.add_typer(migrate.app, name="progression-migrate")
 app.add_typer(sessions.app, name="sessions")

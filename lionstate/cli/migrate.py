@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from lionstate.cli import fence, knobs, operator, ordering, proof, render, tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, run_on_migration
+from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, Where, moment, one_or_all, run_on_migration
 from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ def compat_read(
     """Switch reads of cut-over progressions to the frozen prefix and the tail, or back."""
     if enable == disable:
         raise InvalidInputError("say --enable or --disable")
-    if (progression_id is None) != everywhere:
-        raise InvalidInputError("name one progression, or say --all")
+    one_or_all(progression_id, everywhere)
     if disable and until is not None:
         raise InvalidInputError("--until goes with --enable")
     end = moment(until)
@@ -135,8 +134,8 @@ def compat_read(
             await service.set_compat_read(progression_id, enable, expires_at=end)
 
     run_on_migration((url, daemon, token), work)
-    facts = {"progression_id": progression_id, "compat_read": enable}
-    tables.done(f"compat read is {'on' if enable else 'off'}", facts=facts, as_json=as_json)
+    facts = {"progression_id": progression_id, "compat_read": enable, "expires_at": end}
+    tables.done(f"compat read is {'on' if enable else 'off'}{tables.until(end)}", facts=facts, as_json=as_json)
 
 
 def _halting(verb: str, explained: str, halted: str) -> Callable[..., None]:
@@ -152,7 +151,8 @@ def _halting(verb: str, explained: str, halted: str) -> Callable[..., None]:
     ) -> None:
         end = moment(until)
         run_on_migration((url, daemon, token), lambda service: getattr(service, verb)(reason=reason, expires_at=end))
-        tables.done(f"migration is {halted}", facts={halted: True, "expires_at": end}, as_json=as_json)
+        text = f"migration is {halted}{tables.until(end)}"
+        tables.done(text, facts={halted: True, "expires_at": end}, as_json=as_json)
 
     command.__name__, command.__doc__ = verb, explained
     return command

@@ -90,6 +90,8 @@ def explain(
         tables.print_json(found)
         return
     facts = {name: value for name, value in asdict(found).items() if value is not None and name != "waits"}
+    if found.size_bytes is not None:
+        facts["size_bytes"] = tables.size(found.size_bytes)
     tables.print_facts(facts)
     for line in found.waits or ("it waits for nothing",):
         tables.note(line)

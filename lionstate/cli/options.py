@@ -5,6 +5,7 @@ Imports nothing heavy: ``--help`` must not wait for a database library.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,19 @@ import typer
 
 from lionstate.errors import InvalidInputError
 
-__all__ = ["Daemon", "Json", "Reason", "Token", "Until", "Url", "Where", "moment", "run_on", "run_on_migration"]
+__all__ = [
+    "Daemon",
+    "Json",
+    "Reason",
+    "Token",
+    "Until",
+    "Url",
+    "Where",
+    "moment",
+    "one_or_all",
+    "run_on",
+    "run_on_migration",
+]
 
 R = TypeVar("R")
 
@@ -40,6 +53,16 @@ Until = Annotated[
 
 _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def one_or_all(progression_id: str | None, everything: bool, option: str = "--all") -> None:
+    """Refuse a command that names no progression and does not ask for all, or does both.
+
+    Raises:
+        InvalidInputError: Neither or both.
+    """
+    if (progression_id is None) != everything:
+        raise InvalidInputError(f"name one progression, or say {option}")
 
 
 def moment(until: str | None) -> float | None:
@@ -85,5 +108,14 @@ def run_on(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = F
 
 
 def run_on_migration(where: Where, work: Callable[[Any], Awaitable[R]], *, reads: bool = False) -> R:
-    """As `run_on`, with the migration service of the store or daemon."""
-    return run_on(where, lambda state: work(state.migration), reads=reads)
+    """As `run_on`, with the migration service of the store or daemon; one opened here signs as the OS user."""
+
+    def migrate(state: Any) -> Awaitable[R]:
+        from lionstate.db import StateDB
+        from lionstate.migration import ProgressionMigrationService, user_name
+
+        if isinstance(state, StateDB):
+            return work(ProgressionMigrationService(state.store, actor=user_name(os.geteuid())))
+        return work(state.migration)
+
+    return run_on(where, migrate, reads=reads)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lionstate.cli import render, tables
-from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, moment, run_on_migration
-from lionstate.errors import InvalidInputError
+from lionstate.cli.options import Daemon, Json, Reason, Token, Until, Url, moment, one_or_all, run_on_migration
 
 if TYPE_CHECKING:
     from lionstate.migration import MigrationStatus, MigrationStep
@@ -30,11 +29,6 @@ def mount(app: typer.Typer) -> None:
         app.command()(verb)
 
 
-def _one_or_all(progression_id: str | None, everything: bool, option: str = "--all") -> None:
-    if (progression_id is None) != everything:
-        raise InvalidInputError(f"name one progression, or say {option}")
-
-
 def hold(
     progression_id: OneOrAll = None,
     everything: Everything = False,
@@ -46,7 +40,7 @@ def hold(
     as_json: Json = False,
 ) -> None:
     """Let a cutover happen by command only; what is copied and proved waits at stage ``ready``."""
-    _one_or_all(progression_id, everything)
+    one_or_all(progression_id, everything)
     end = moment(until)
 
     async def work(service: Any) -> None:
@@ -58,7 +52,8 @@ def hold(
     run_on_migration((url, daemon, token), work)
     what = "cutovers happen" if progression_id is None else "its cutover happens"
     facts = {"progression_id": progression_id, "held": True, "expires_at": end}
-    tables.done(f"{what} by command only, until it is released", facts=facts, as_json=as_json)
+    ends = "" if end is None else f"{tables.until(end)}, or"
+    tables.done(f"{what} by command only,{ends} until it is released", facts=facts, as_json=as_json)
 
 
 def release(
@@ -71,7 +66,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Lift the holds of one progression, or the one that is on every cutover (holds of single ones stay)."""
-    _one_or_all(progression_id, everything)
+    one_or_all(progression_id, everything)
 
     async def work(service: Any) -> bool:
         if progression_id is None:
@@ -99,7 +94,7 @@ def cutover(
     From the first cutover on, programs that know only the JSON column are refused. Exits with 5 when the store is
     paused or stays locked, with 7 when something keeps it back, and with 8 when the proof found a difference.
     """
-    _one_or_all(progression_id, all_ready, "--all-ready")
+    one_or_all(progression_id, all_ready, "--all-ready")
 
     async def work(service: Any) -> tuple[list[MigrationStep], MigrationStatus]:
         options = {"accept_foreign_writers": accept_foreign_writers}
@@ -155,8 +150,8 @@ def _order(verb: str, explained: str, state: str, given: str, taken_back: str) -
             return bool(await getattr(service, verb)(progression_id, clear=clear, reason=reason, expires_at=end))
 
         changed = run_on_migration((url, daemon, token), work)
-        text = given if not clear else taken_back if changed else f"it was not {state}"
-        tables.done(text, facts={state: not clear, "changed": changed}, as_json=as_json)
+        text = f"{given}{tables.until(end)}" if not clear else taken_back if changed else f"it was not {state}"
+        tables.done(text, facts={state: not clear, "changed": changed, "expires_at": end}, as_json=as_json)
 
     command.__name__, command.__doc__ = verb, explained
     return command

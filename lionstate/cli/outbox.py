@@ -118,6 +118,8 @@ def purge(
     """Delete dispatches by status, age or both, with an audit row; in transactions of at most 10,000."""
     if older_than_days is not None and not math.isfinite(older_than_days):
         raise typer.BadParameter("must be a number of days", param_hint="--older-than-days")
+    if status is None and older_than_days is None:
+        raise typer.BadParameter("say which: --status STATUS, --older-than-days DAYS, or both")
     before = None if older_than_days is None else time.time() - older_than_days * 86_400
 
     async def work(state: Any) -> int:

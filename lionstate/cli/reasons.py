@@ -41,29 +41,32 @@ def foreign_lines(found: ForeignWriters) -> Iterator[str]:
     elif found.sighted_at is not None:
         yield f"another program wrote a progression in dual (found {ago(found.sighted_at)})"
     if newest or found.sighted_at is not None:
-        yield "  cutovers wait for it: switch it off, bridge it, or accept it with --accept-foreign-writers"
+        yield "  cutovers wait for it: switch it off, bridge it, or accept it with step --accept-foreign-writers"
 
 
 def throttle_lines(found: MigrationStatus) -> Iterator[str]:
     """Each signal that migration waits for, with value, limit and age, and whether the lane starves."""
+    from lionstate.migration.throttle import reading
+
     for one in found.throttle.tripped:
-        value = "unknown" if one.value is None else f"{one.value:,.6g}"
-        age = f"for {one.age_seconds or 0.0:.0f} s"
-        yield f"throttled: {one.signal} {value}, limit {one.limit:,.6g}, {age} ({one.reason})"
+        value, limit = reading(one.signal, one.value), reading(one.signal, one.limit)
+        yield f"throttled: {one.signal} {value}, limit {limit}, for {one.age_seconds or 0.0:.0f} s ({one.reason})"
     if found.throttle.starved:
         yield f"STARVED: throttled without progress for {found.throttle.waited_seconds or 0.0:.0f} s"
 
 
 def stuck_lines(found: MigrationStatus) -> Iterator[str]:
     """Everything that keeps migration from going on by itself: signals, here and elsewhere, and what fails."""
+    from lionstate.migration.throttle import reading
+
     yield from throttle_lines(found)
     told = found.elsewhere
     if told is not None:
         for one in told.signals:
-            value = "unknown" if one.value is None else f"{one.value:,.6g}"
+            value, limit = reading(one.signal, one.value), reading(one.signal, one.limit)
             age = (one.age_seconds or 0.0) + found.measured_at - told.seen_at
             yield (
-                f"throttled in {told.process}: {one.signal} {value}, limit {one.limit:,.6g}, for {age:.0f} s"
+                f"throttled in {told.process}: {one.signal} {value}, limit {limit}, for {age:.0f} s"
                 f" ({one.reason}; it said so {ago(told.seen_at)})"
             )
     for fails in found.failing:
@@ -73,11 +76,11 @@ def stuck_lines(found: MigrationStatus) -> Iterator[str]:
         )
 
 
-def owner_line(owner: Ownership) -> str:
-    """Which process migrates the store."""
+def owner_line(owner: Ownership, *, asks_daemon: bool = False) -> str:
+    """Which process migrates the store; the one that is asked may be a daemon."""
     if owner.owner is None:
         return "owner: no process migrates this store now"
-    who = "this process" if owner.is_self else owner.owner
+    who = ("the daemon" if asks_daemon else "this process") if owner.is_self else owner.owner
     return f"owner: {who}, for {owner.left_seconds:.0f} s more unless it renews (epoch {owner.epoch})"
 
 

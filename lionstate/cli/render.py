@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
     from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
 
-__all__ = ["counter", "pause_line", "progress", "progress_lines", "stages", "status", "steps", "verification"]
+__all__ = [
+    "counter",
+    "pause_line",
+    "progress",
+    "progress_lines",
+    "stages",
+    "standing_lines",
+    "status",
+    "steps",
+    "verification",
+    "waiting_lines",
+]
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
@@ -54,6 +65,32 @@ def _orders_line(found: MigrationStatus) -> str:
     return printable("; " + "; ".join(told)) if told else ""
 
 
+def standing_lines(found: MigrationStatus) -> Iterator[str]:
+    """Whether migration may go on at all: a pause, orders, what it is stuck at, and whether it is enabled."""
+    yield pause_line(found) + _orders_line(found)
+    yield from stuck_lines(found)
+    if found.maintenance_enabled is None and found.automatic is False:
+        yield (
+            "automatic migration: disabled in the daemon's settings (maintenance.enabled):"
+            " `lionstate progression-migrate enable` begins it, `step` moves by hand"
+        )
+    elif found.maintenance_enabled is not None:
+        yield (
+            "automatic migration: enabled by the operator"
+            if found.maintenance_enabled
+            else "automatic migration: disabled by the operator: `lionstate progression-migrate enable` begins it"
+        )
+
+
+def waiting_lines(found: MigrationStatus) -> Iterator[str]:
+    """Which progressions wait for somebody, and what is seen of other programs."""
+    for name, counts in (("blocked", found.blocked), ("held", found.held)):
+        for reason, count in sorted(counts.items()):
+            yield f"{name}: {reason} {count}"
+    yield from _ready_lines(found)
+    yield from _foreign_lines(found)
+
+
 def _notice(found: MigrationStatus) -> Iterator[str]:
     """What follows from the state of the fence, before the first cutover too."""
     if found.fence.notice is not None:
@@ -76,7 +113,9 @@ def _remaining(found: MigrationStatus) -> str:
 
 def _foreign_lines(found: MigrationStatus) -> Iterator[str]:
     """What is seen of other programs that write this store, and whether cutover waits for them."""
-    consequence = "accepted" if found.accept_foreign_writers else "cutover waits (see --accept-foreign-writers)"
+    consequence = (
+        "accepted" if found.accept_foreign_writers else "cutover waits (step --accept-foreign-writers goes on)"
+    )
     if found.foreign_sessions:
         yield f"another program seems to write {found.foreign_sessions} sessions of this store: {consequence}"
     if found.foreign_sighted_at is not None:
@@ -114,11 +153,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    note(pause_line(found) + _orders_line(found))
-    for line in stuck_lines(found):
+    for line in standing_lines(found):
         note(line)
-    if found.maintenance_enabled is not None:
-        note(f"automatic migration: {'enabled' if found.maintenance_enabled else 'disabled'} by the operator")
     table = _table("phase", "progressions", box=None)
     for phase in _PHASES:
         table.add_row(phase, str(found.phases.get(phase, 0)))
@@ -126,10 +162,8 @@ def status(found: MigrationStatus, *, as_json: bool) -> None:
     note(f"items still to copy: {_remaining(found)}")
     for line in progress_lines(found):
         note(line)
-    for name, counts in (("blocked", found.blocked), ("held", found.held)):
-        for reason, count in sorted(counts.items()):
-            note(f"{name}: {reason} {count}")
-    for line in (owner_line(found.owner), *_notice(found), *_ready_lines(found), *_foreign_lines(found)):
+    owner = owner_line(found.owner, asks_daemon=found.automatic is not None)
+    for line in (*waiting_lines(found), owner, *_notice(found)):
         note(line)
     for line in _proof_lines(found):
         note(line)

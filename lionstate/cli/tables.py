@@ -25,6 +25,7 @@ __all__ = [
     "print_rows",
     "printable",
     "size",
+    "until",
 ]
 
 _CONTENT = 80
@@ -36,7 +37,7 @@ def print_json(value: object) -> None:
     """Print one JSON value in one line."""
     from lionstate import wire
 
-    sys.stdout.write(wire.encode(value).decode() + "\n")
+    sys.stdout.write(wire.encode_result(value).decode() + "\n")
 
 
 def done(*lines: str, facts: Mapping[str, object], as_json: bool) -> None:
@@ -61,10 +62,13 @@ def printable(text: str) -> str:
 
 
 def cell(name: str, value: Any) -> str:
-    """A column's value as text: a time of day for ``…_at``, nothing as a dash, a long text cut on a terminal."""
+    """A column's value as text: a time of day for ``…_at``, ``…_since``, ``…_until``; nothing as a dash.
+
+    A long text is cut on a terminal.
+    """
     if value is None:
         return "-"
-    if name.endswith("_at") and isinstance(value, (int, float)):
+    if name.endswith(("_at", "_since", "_until")) and isinstance(value, (int, float)):
         try:
             return datetime.datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         except (ValueError, OverflowError, OSError):
@@ -75,7 +79,7 @@ def cell(name: str, value: Any) -> str:
     else:
         from lionstate import wire
 
-        text = wire.encode(value).decode()
+        text = wire.encode_result(value).decode()
     text = printable(" ".join(text.split()))
     return text if len(text) <= _CONTENT or not sys.stdout.isatty() else text[: _CONTENT - 1] + "…"
 
@@ -87,6 +91,11 @@ def ago(then: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit} ago"
     return f"{seconds:.0f} s ago"
+
+
+def until(end: float | None) -> str:
+    """When something ends by itself, to follow a text: nothing where it does not."""
+    return "" if end is None else f" until {cell('expires_at', end)}"
 
 
 def size(count: float) -> str:

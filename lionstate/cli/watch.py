@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from lionstate.cli import render
-from lionstate.cli.reasons import stuck_lines
 from lionstate.cli.tables import percent, print_json, printable
 
 if TYPE_CHECKING:
@@ -51,8 +50,12 @@ def _view(*, as_json: bool) -> Iterator[Callable[[MigrationStatus], None]]:
 
 def _print_line(found: MigrationStatus) -> None:
     moment = time.strftime("%H:%M:%S", time.localtime(found.measured_at))
-    told = printable("; ".join([*render.progress_lines(found), *stuck_lines(found)]))
+    told = printable("; ".join(_lines(found)))
     print(f"{moment} {_counts(found)} {told}", flush=True)  # noqa: T201
+
+
+def _lines(found: MigrationStatus) -> list[str]:
+    return [*render.progress_lines(found), *render.standing_lines(found), *render.waiting_lines(found)]
 
 
 def _counts(found: MigrationStatus) -> str:
@@ -67,9 +70,8 @@ def picture(found: MigrationStatus) -> Group:
         share = one.copied / one.to_copy
         told = f"{one.copied:,} of {one.to_copy:,}"
         bars.add_row(Text(printable(one.progression_id)[:_WIDTH]), _bar(share), percent(share), told)
-    waits = [f"{name}: {why} {count}" for name in ("blocked", "held") for why, count in getattr(found, name).items()]
-    stuck = map(printable, stuck_lines(found))
-    lines = [render.pause_line(found), *stuck, _counts(found), *render.progress_lines(found), *waits]
+    standing = map(printable, render.standing_lines(found))
+    lines = [*standing, _counts(found), *render.progress_lines(found), *render.waiting_lines(found)]
     return Group(*map(Text, lines), bars)
 
 

@@ -30,6 +30,9 @@ class StateClient(Facade):
     A write whose answer is lost is sent again, up to six times in three seconds: what is not idempotent by nature
     travels under an idempotency key of its own and happens once. When no attempt is answered,
     ``OutcomeUnknownError.idempotency_key`` is that key: ``with_key(key)`` and the same call find out.
+
+    What is stored arrives as StateDB gives it, but for NaN, which is None. What is sent holds no lone surrogate: inside
+    a JSON value StateDB takes one, as LionAGI does, and here it is ``InvalidInputError``; nothing was sent.
     """
 
     def __init__(self, target: str, *, token: str | None = None, timeout: float = 30.0) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from lionstate import wire
 from lionstate.client.transport import Transport
 from lionstate.errors import (
     BackendBusyError,
@@ -62,8 +63,9 @@ async def follow(
             continue
         pause = shortest
         try:
-            page, current = _items.decode(answer), _generation.decode(headers.get("lionstate-generation", "null"))
-        except msgspec.MsgspecError as error:
+            page = wire.decode_answer(answer, _items)
+            current = _generation.decode(headers.get("lionstate-generation", "null"))
+        except (ValueError, RecursionError) as error:
             raise WireError("the daemon's page of items could not be understood") from error
         # The first one it has ever had is taken on: from then on a replacement ends the following.
         generation = current if generation is None else generation

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from lionstate import wire
 from lionstate.client.orders import RemoteOrders
 from lionstate.client.transport import Transport
 from lionstate.errors import WireError
@@ -60,8 +61,8 @@ class RemoteMigration(RemoteOrders):
             idempotent=True,
         )
         try:
-            return msgspec.json.decode(answer, type=get_type_hints(method)["return"])
-        except msgspec.MsgspecError as error:
+            return wire.decode_answer(answer, msgspec.json.Decoder(get_type_hints(method)["return"]))
+        except (ValueError, RecursionError) as error:
             raise WireError(f"the daemon's answer to {verb} could not be understood") from error
 
     async def step(

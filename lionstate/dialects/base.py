@@ -213,6 +213,10 @@ class Dialect(RecordIntents, BulkIntents, ServerIntents, AppendIntents, Protocol
         """The public exception for a driver's one; None if it is not a driver's."""
         ...
 
+    def is_undecodable(self, error: BaseException) -> bool:
+        """Whether a query failed because a stored text is not UTF-8; the transaction goes on."""
+        ...
+
     def is_store_failure(self, error: BaseException) -> bool:
         """Whether the error is the store's (full, I/O, memory, corruption, lost connection), not the statement's."""
         ...

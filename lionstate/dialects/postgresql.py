@@ -166,8 +166,12 @@ _ANALYZE = text(f"ANALYZE {progression_items.name}, {progression_storage_state.n
 
 # The transaction's own settings, like SET LOCAL, which work behind a transaction pooler too. Without a sort the key of
 # the order is the only one left: with statistics from before a progression grew, the message index and a sort of all
-# its rows were seen to be chosen for a page.
-_PREFER_INDEXES = text("SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true)")
+# its rows were seen to be chosen for a page. Without a copy kept in memory or hashed a join seeks each row: with
+# statistics from when there were few messages, all of them were seen to be read for a page.
+_PREFER_INDEXES = text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),"
+    " set_config('enable_material', 'off', true), set_config('enable_hashjoin', 'off', true)"
+)
 
 _JSON_WHITESPACE = " \t\n\r"
 
@@ -370,6 +374,10 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer, Pos
                 return BackendUnavailableError("the connection to the database was lost")
             return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
         return error_of_state(state)
+
+    def is_undecodable(self, error: BaseException) -> bool:
+        # The server takes no such text in.
+        return False
 
     def is_store_failure(self, error: BaseException) -> bool:
         return isinstance(self.classify_error(error), BackendUnavailableError)

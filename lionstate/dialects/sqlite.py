@@ -40,12 +40,14 @@ from lionstate.dialects.base import Capabilities, ParentValue
 from lionstate.dialects.bulk_sqlite import SqliteBulk
 from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.server import NoServer
+from lionstate.dialects.sqlite_words import driver_error, forget_text, said, undecodable_column
 from lionstate.dialects.statement import Row, Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
     BackendUnavailableError,
     ConflictError,
+    DamagedTextError,
     ForeignKeyError,
     InvalidInputError,
     StateError,
@@ -58,6 +60,7 @@ __all__ = ["SqliteDialect"]
 
 # Primary result codes: PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, NOLFS, NOTADB.
 _STORE_FAILURES = frozenset({3, 7, 8, 10, 11, 13, 14, 22, 26})
+_FULL = 13
 # BUSY, LOCKED, PROTOCOL.
 _BUSY = frozenset({5, 6, 15})
 
@@ -76,6 +79,9 @@ def _elements(column: ColumnElement[Any]) -> Any:
 
 _PRESENT = Statement(select(progressions.c.id).where(_among(progressions.c.id, "ids")))
 _COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
+_COLLECTION_BYTES = Statement(
+    select(sql_cast(progressions.c.collection, LargeBinary)).where(progressions.c.id == bindparam("pid"))
+)
 _INSERT_ITEM = Statement(insert(progression_items))
 _INSERT_ITEM_IGNORE = Statement(
     sqlite_insert(progression_items).on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
@@ -113,11 +119,6 @@ class _Mark:
 
     driver: Any
     version: int
-
-
-def _driver_error(error: BaseException) -> BaseException:
-    found = getattr(error, "orig", None)
-    return found if isinstance(found, BaseException) else error
 
 
 def _code(error: BaseException) -> int:
@@ -193,9 +194,9 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
         try:
             rows = _COLLECTION.rows(conn, {"pid": progression_id})
         except Exception as error:
-            if "could not decode" not in str(_driver_error(error)).lower():
+            if not self.is_undecodable(error):
                 raise
-            return ParentValue(b"", None)
+            rows = _COLLECTION_BYTES.rows(conn, {"pid": progression_id})
         return ParentValue(rows[0][0], None) if rows else None
 
     def text_behind(
@@ -277,9 +278,14 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
         return "\n".join(str(row[3]) for row in rows)
 
     def classify_error(self, error: BaseException) -> StateError | None:
-        driver = _driver_error(error)
+        driver = driver_error(error)
         if isinstance(driver, StateError):
             return driver
+        column = undecodable_column(driver)
+        if column is not None:
+            forget_text(error, column)
+            what = f"column {column}" if column else "a column"
+            return DamagedTextError(f"the stored text of {what} is not UTF-8; nothing was changed: write it anew")
         kinds = {cls.__name__ for cls in type(driver).__mro__}
         if "Error" not in kinds and type(error).__module__.split(".")[0] != "sqlalchemy":
             return None
@@ -289,21 +295,27 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
         if "unique constraint" in text:
             return UniqueConflictError()
         if "IntegrityError" in kinds:
-            return ConflictError(f"the database refused the row: {_first_line(driver)}")
+            return ConflictError(f"the database refused the row: {said(driver)}")
         if _code(driver) in _BUSY:
             return BackendBusyError()
+        if _code(driver) == _FULL:
+            full = f"the disk of the store is full ({said(driver)}): make room"
+            return BackendUnavailableError(full, reason="disk_full")
         if self.is_store_failure(driver) or "closed database" in text:
-            return BackendUnavailableError(f"the store cannot be used: {_first_line(driver)}")
+            return BackendUnavailableError(f"the store cannot be used: {said(driver)}")
         if kinds & {"DataError", "InterfaceError", "ProgrammingError"} or isinstance(
             driver, (ValueError, OverflowError)
         ):
             return InvalidInputError(f"the database cannot store a value: {type(driver).__name__}")
-        return BackendError(f"the database failed: {_first_line(driver)}")
+        return BackendError(f"the database failed: {said(driver)}")
+
+    def is_undecodable(self, error: BaseException) -> bool:
+        return undecodable_column(error) is not None
 
     def is_store_failure(self, error: BaseException) -> bool:
         found: BaseException | None = error
         while found is not None:
-            driver = _driver_error(found)
+            driver = driver_error(found)
             if isinstance(driver, MemoryError) or _code(driver) in _STORE_FAILURES:
                 return True
             # An error of the driver that was translated already keeps it as its cause.
@@ -312,7 +324,3 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
 
     def is_transient(self, error: BaseException) -> bool:
         return False
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]

@@ -20,6 +20,7 @@ __all__ = ["error_of_state"]
 # The server cannot be used as it was named, or now.
 _UNAVAILABLE = ("08", "28", "3D", "53", "57", "58", "XX", "25006")
 _QUERY_CANCELED = "57014"
+_DISK_FULL = "53100"
 # What somebody has to set up first.
 _ADVICE: Final = {
     "3D000": "the database that the URL names does not exist: create it (createdb NAME), or correct the URL",
@@ -44,6 +45,8 @@ def error_of_state(state: str) -> StateError:
         return InvalidInputError(f"the database cannot store a value ({state})")
     if state in _ADVICE:
         return BackendUnavailableError(f"{_ADVICE[state]} ({state}); nothing was changed")
+    if state == _DISK_FULL:
+        return BackendUnavailableError(f"the server's disk is full ({state}): make room there", reason="disk_full")
     if state.startswith(_UNAVAILABLE) and state != _QUERY_CANCELED:
         return BackendUnavailableError(f"the database cannot be used ({state}): is it up and as the URL says?")
     return BackendError(f"the database failed ({state})")

@@ -43,4 +43,5 @@ def create_sqlite_engine(open_driver: Callable[[], Any], module: ModuleType, siz
         poolclass=AsyncAdaptedQueuePool,
         pool_size=size,
         max_overflow=0,
+        hide_parameters=True,
     )

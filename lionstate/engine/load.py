@@ -62,6 +62,7 @@ class Load(SilentObserver):
 
     Attributes:
         queue: What waits for the writer; None while there is no queue.
+        checkpoint_fails: The last checkpoint ended with an error, as on a full disk: no reader keeps the log long.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Load(SilentObserver):
         self._pending: int | None = None
         self._pinned_since: float | None = None
         self.queue: Waiting | None = None
+        self.checkpoint_fails = False
         own = type(self).__dict__
         for name in (each for each in vars(SilentObserver) if not each.startswith("_") and each not in own):
             # Straight through: a measurement costs what it did.
@@ -108,6 +110,7 @@ class Load(SilentObserver):
 
     def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
         """Remember since when no checkpoint could move every frame."""
+        self.checkpoint_fails = outcome == "error"
         if outcome == "complete":
             self._pinned_since = None
         elif self._pinned_since is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import os
 import pickle
@@ -115,7 +116,7 @@ def _pack(value: Any) -> Any:
         return tuple(map(_pack, value))
     if kind is dict:
         return {key: _pack(one) for key, one in value.items()}
-    return value
+    return _rebuilt(value, _pack)
 
 
 def _unpack(value: Any) -> Any:
@@ -128,7 +129,16 @@ def _unpack(value: Any) -> Any:
         return tuple(map(_unpack, value))
     if type(value) is dict:
         return {key: _unpack(one) for key, one in value.items()}
-    return value
+    return _rebuilt(value, _unpack)
+
+
+def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
+    """What is to be read next, with what it was given put through ``each``; anything else as it is."""
+    if not isinstance(value, Continued) or not isinstance(value.script, functools.partial):
+        return value
+    script = value.script
+    given = {name: each(one) for name, one in script.keywords.items()}
+    return Continued(functools.partial(script.func, *script.args, **given))
 
 
 def _packed_work(work: Callable[[Any], Any], packed: Any) -> Any:

@@ -36,6 +36,7 @@ of the whole table for cheaper (design decision 10)."""
 _SEEK_SETTINGS: Final = {
     "enable_seqscan": "off",
     "enable_sort": "off",
+    "enable_material": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
@@ -111,6 +112,7 @@ def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, fo
         pool_timeout=30,
         connect_args=arguments,
         isolation_level="READ COMMITTED",
+        hide_parameters=True,
     )
     event.listen(engine.sync_engine, "connect", keep_alive)
     if seeks:

@@ -109,5 +109,7 @@ def _switch_to_wal(driver: Any, module: ModuleType, wait_seconds: float) -> None
 
 def connect(driver: Any, module: ModuleType) -> Connection:
     """Put SQLAlchemy's Connection around one driver connection."""
-    engine = create_engine("sqlite+pysqlite://", creator=lambda: driver, poolclass=StaticPool, module=module)
+    engine = create_engine(
+        "sqlite+pysqlite://", creator=lambda: driver, poolclass=StaticPool, module=module, hide_parameters=True
+    )
     return engine.connect()

@@ -34,7 +34,7 @@ def normalize_state_db_url(target: str | Path) -> str:
     Contract: reference §2.0, ADR-0055 D1.
     """
     if isinstance(target, Path):
-        return _SQLITE + str(target.expanduser().resolve())
+        return _SQLITE + _resolved(target)
     if not target.strip():
         # As a path it would be the current folder.
         raise InvalidInputError("no store given: the path or URL is empty")
@@ -43,13 +43,21 @@ def normalize_state_db_url(target: str | Path) -> str:
     if "://" not in target:
         if _CREDENTIALS.match(target) and not target.startswith("./"):
             raise InvalidInputError("this looks like credentials without a scheme: write postgresql://… or ./path")
-        return _SQLITE + str(Path(target).expanduser().resolve())
+        return _SQLITE + _resolved(Path(target))
     scheme, rest = target.split("://", 1)
     if scheme == "sqlite":
         return f"sqlite+aiosqlite://{rest}"
     if scheme in ("postgres", "postgresql", "postgresql+asyncpg"):
         return _POSTGRESQL + _with_hosts(rest)
     return target
+
+
+def _resolved(path: Path) -> str:
+    try:
+        return str(path.expanduser().resolve())
+    except (OSError, RuntimeError, ValueError) as error:
+        # A loop of links, the home of a user who is not there, a NUL character.
+        raise InvalidInputError(f"the path of the store leads nowhere: {error}") from error
 
 
 def _with_hosts(rest: str) -> str:
@@ -107,6 +115,8 @@ class StoreURL:
             return cls(text, dialect, None if memory else Path(str(url.database)))
         if dialect != "postgresql":
             raise InvalidInputError(f"stores are SQLite or PostgreSQL, not {dialect}")
+        if not all(port.isdecimal() for port in url.normalized_query.get("port", ())):
+            raise InvalidInputError("the port of a PostgreSQL URL is a number")
         if url.drivername != "postgresql+asyncpg":
             raise InvalidInputError("PostgreSQL is used through asyncpg: write postgresql://…")
         return cls(text, dialect, None)

@@ -16,7 +16,7 @@
     ├ OverloadedError                           503   9   outcome: not written
     ├ DeadlineExceededError                     504   5   outcome: not written
     ├ BackendError                              500   1
-    │   ├ BackendBusyError  BackendUnavailableError
+    │   ├ BackendBusyError  BackendUnavailableError  DamagedTextError
     │   └ OutcomeUnknownError
     ├ SchemaError                               503   3
     │   ├ SchemaTooNewError  ForeignLineageError  UnrecognizedStoreError
@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import Final
 
 from lionstate.codes import BlockedCode, HeldReason
-from lionstate.errors.base import StateError, WithReason
+from lionstate.errors.base import StateError, WithCause, WithReason
 from lionstate.errors.input import ArtifactPathError, InvalidInputError, MissingKeyError
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "ConflictError",
     "DaemonError",
     "DaemonUnreachableError",
+    "DamagedTextError",
     "DeadlineExceededError",
     "DifferenceError",
     "ForeignKeyError",
@@ -247,13 +248,19 @@ class BackendBusyError(BackendError):
     retryable = True
 
 
-class BackendUnavailableError(BackendError):
+class BackendUnavailableError(WithCause, BackendError):
     """The database cannot be reached or cannot store; nothing was written."""
 
     code = "backend_unavailable"
     http_status = 503
     exit_code = 4
     retryable = True
+
+
+class DamagedTextError(BackendError):
+    """A stored text is not UTF-8: nothing was changed, and only what needs this value fails; write it anew."""
+
+    code = "damaged_text"
 
 
 class OutcomeUnknownError(BackendError):
@@ -377,7 +384,8 @@ def error_from_code(code: str, message: str, *, reason: str | None = None) -> St
 
     ``reason`` is the blocked code, for the classes that carry one.
     """
-    cls = {found.code: found for found in _tree(StateError)}.get(code, StateError)
+    # The first of a code: a class without one of its own has its parent's.
+    cls = {found.code: found for found in reversed(_tree(StateError))}.get(code, StateError)
     error = cls(message)
     if reason is not None and isinstance(error, WithReason):
         error.reason = reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["StateError", "WithReason"]
+__all__ = ["StateError", "WithCause", "WithReason"]
 
 
 class StateError(Exception):
@@ -27,6 +27,33 @@ class StateError(Exception):
         """
         self.retry_after_seconds = retry_after_seconds
         super().__init__(message or (type(self).__doc__ or "").splitlines()[0])
+
+    @property
+    def cause(self) -> str:
+        """A bounded word for what is the matter: the code, unless more is known."""
+        return self.code
+
+
+class WithCause(StateError):
+    """What may be known more exactly than by its code."""
+
+    def __init__(
+        self, message: str | None = None, *, retry_after_seconds: float | None = None, reason: str | None = None
+    ) -> None:
+        """Build the error.
+
+        Args:
+            message: As for StateError.
+            retry_after_seconds: As for StateError.
+            reason: ``disk_full`` or ``no_answer``, where that is known.
+        """
+        self.reason = reason
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+
+    @property
+    def cause(self) -> str:
+        """The reason where it is known, else the code."""
+        return self.reason or self.code
 
 
 class WithReason(Exception):

@@ -73,6 +73,7 @@ class BranchFacade(Runner):
         limit: int | None = None,
         after_ordinal: int | None = None,
         before_ordinal: int | None = None,
+        generation: int | None = None,
     ) -> list[dict[str, Any]]:
         """Read the messages of a branch in the order of its progression: the newest, the next, or all of them.
 
@@ -82,19 +83,24 @@ class BranchFacade(Runner):
                 ones behind it. None reads the whole branch, as LionAGI does.
             after_ordinal: Exclusive lower bound, the ``ordinal`` of the last message of the page before.
             before_ordinal: Exclusive upper bound, the ``ordinal`` of the first message of the page behind.
+            generation: The ``generation`` of the messages of the page before. Without a state row there is none, and
+                a replacement between two pages cannot be noticed.
         Returns:
             Rows as ``get_message`` gives them, one per position, the oldest first; with a limit each has its place as
-            ``ordinal`` as well, and fewer than the limit mean that there are no more. Ids without a row are left out;
-            [] for a missing branch.
+            ``ordinal`` and the ``generation`` of all places as well, and fewer than the limit mean that there are no
+            more. Ids without a row are left out; [] for a missing branch.
         Raises:
-            InvalidInputError: A bound without a limit, or a value out of range.
+            InvalidInputError: A bound or a generation without a limit, or a value out of range.
+            StaleCursorError: The positions were replaced since ``generation`` was read.
             MalformedCollectionError: The stored JSON is the authority and no array.
             ProgressionBlockedError: No representation is trustworthy; nothing stale is returned.
             PrefixGapError: Compat read is on and prefix and tail do not meet.
 
         Cost: with a limit one query of so many rows in phase items; before cutover, and in compat read, the whole JSON
-            value and one query more. Without one the whole history, 500 messages per query.
-        Contract: ADR-0055 D3; ADR-0117 D4.
+            value, once, and one query more. Where messages are gone, in phase items a seek for each place passed
+            over, elsewhere one query of keys per 500 of them and one more. Without a limit the whole history, 500
+            messages per query.
+        Contract: ADR-0055 D3; ADR-0117 D4; design decision 4.
         """
         return await self._read(
             branch_messages.get_branch_messages,
@@ -102,6 +108,7 @@ class BranchFacade(Runner):
             limit=limit,
             after_ordinal=after_ordinal,
             before_ordinal=before_ordinal,
+            generation=generation,
         )
 
     async def repair_branch_progression(self, branch_id: str, new: str) -> str | None:

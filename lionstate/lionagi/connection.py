@@ -78,6 +78,7 @@ def _twin_of(driver: sqlite3.Connection) -> Connection:
         poolclass=StaticPool,
         pool_reset_on_return=None,
         module=sqlite3,
+        hide_parameters=True,
         _initialize=False,
     )
     engine.dialect.server_version_info = sqlite3.sqlite_version_info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lionstate.migration.acting import acting_as, user_name
 from lionstate.migration.control import Pause
 from lionstate.migration.explain import Explanation
 from lionstate.migration.fence import FenceStatus
@@ -73,5 +74,7 @@ __all__ = [
     "UnderWay",
     "VerificationOutcome",
     "VerificationResult",
+    "acting_as",
     "code_table",
+    "user_name",
 ]

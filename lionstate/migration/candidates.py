@@ -25,6 +25,7 @@ from lionstate.schema.own import (
 __all__ = [
     "SIZES_PAGE",
     "cleanups",
+    "copies_before",
     "excluded",
     "foreign_sessions",
     "known_sizes",
@@ -34,6 +35,7 @@ __all__ = [
     "note_session",
     "prioritized",
     "ready",
+    "smaller_before",
     "started",
     "write_activity",
     "write_sizes",
@@ -142,6 +144,29 @@ def started(conn: Connection, /, *, count: int, also_complete: bool, now: float)
         also_complete: Also those that only wait for their cutover and are noted as held.
     """
     return list(conn.execute(_STARTED, _waiting(conn, count, also_complete, now)).scalars())
+
+
+def copies_before(conn: Connection, /, progression_id: str, to_copy: int | None, *, now: float) -> int:
+    """How many that are begun are worked on before this one.
+
+    Args:
+        to_copy: Elements that it has left itself; None for one that is not begun, which comes after all of them.
+
+    Cost: one pass over those in ``dual``.
+    """
+    query = select(func.count()).where(_under_way, not_(in_force(_s.progression_id, OrderKind.EXCLUDE)))
+    if to_copy is not None:
+        left = _s.source_count - _s.backfill_next
+        query = query.where(or_(left < to_copy, and_(left == to_copy, _s.progression_id < progression_id)))
+    return int(conn.execute(query, _waiting(conn, 0, False, now)).scalar_one())
+
+
+def smaller_before(conn: Connection, /, progression_id: str, size_bytes: int, *, now: float) -> int:
+    """How many JSON values are admitted before this one. Cost: one pass over the sizes."""
+    size, pid = progression_sizes.c.bytes, progression_sizes.c.progression_id
+    before = or_(size < size_bytes, and_(size == size_bytes, pid < progression_id))
+    query = _NEXT_JSON.where(before).order_by(None).limit(None).with_only_columns(func.count())
+    return int(conn.execute(query, {"now": now}).scalar_one())
 
 
 def cleanups(conn: Connection, /, *, count: int) -> list[str]:

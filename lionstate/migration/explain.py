@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
+from lionstate.migration import candidates
 from lionstate.migration.control import get_maintenance_enabled, get_pause
 from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
 from lionstate.migration.report import ThrottleStatus
 from lionstate.migration.runbook import HELD_RUNBOOK, RUNBOOK
+from lionstate.migration.throttle import reading
 from lionstate.progression.compat import compat_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.sightings import sighted_at
 from lionstate.progression.storage_state import StorageState, get_state
 from lionstate.schema.own import progression_activity, progression_sizes
 
-__all__ = ["Explanation", "explain", "load_waits", "store_waits"]
+__all__ = ["Explanation", "explain", "load_waits", "store_waits", "turn_waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Explanation:
         next_ordinal: The allocator; None without a state row.
         frozen_count: Elements of the JSON at its cutover.
         compat_read: Whether it is read from the frozen prefix and the tail now, by its own switch or the global one.
+        compat_read_until: When its own switch is off again by itself, epoch seconds; None without such an end.
         size_bytes: Bytes of its JSON value when it was measured; None when it was not.
         measured_at: When that was, epoch seconds.
         appends: Appends observed and kept while its JSON took them; None when none were kept.
@@ -59,6 +63,7 @@ class Explanation:
     next_ordinal: int | None = None
     frozen_count: int | None = None
     compat_read: bool = False
+    compat_read_until: float | None = None
     size_bytes: int | None = None
     measured_at: float | None = None
     appends: int | None = None
@@ -67,9 +72,11 @@ class Explanation:
     ready_since: float | None = None
 
 
-def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanation:
+def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: bool | None = None) -> Explanation:
     """Tell the state of one progression and why it does not move.
 
+    Args:
+        automatic: Whether the daemon that is asked migrates by itself; None when none is.
     Raises:
         NotFoundError: There is no such progression.
 
@@ -95,14 +102,15 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
     )
     ordered = orders_of(conn, progression_id, now)
     if state is None:
-        waits = [*store_waits(conn, now), *_order_waits(conn, ordered, None, now)]
+        waits = [*store_waits(conn, now, automatic), *_order_waits(conn, ordered, None, now)]
         if size is None:
             waits.append("its size has not been measured yet: the next steps do that")
         return replace(known, waits=tuple(waits))
     is_dual = state.phase is Phase.DUAL
+    compat = ordered.get(OrderKind.COMPAT_READ)
     proof = proof_of(conn, progression_id, state.generation) if is_dual else None
     ready_since = None if proof is None else proof[1]
-    waits = _waits(conn, state, now)
+    waits = _waits(conn, state, now, automatic)
     if state.phase in (Phase.JSON, Phase.DUAL):
         waits += _order_waits(conn, ordered, None if proof is None else state.next_ordinal - proof[0], now)
     return replace(
@@ -118,52 +126,96 @@ def explain(conn: Connection, /, progression_id: str, *, now: float) -> Explanat
         next_ordinal=state.next_ordinal,
         frozen_count=state.frozen_count,
         compat_read=state.authority is Authority.ITEMS and compat_is_on(conn, state),
+        compat_read_until=None if compat is None else compat.expires_at,
         updated_at=state.updated_at,
         cutover_at=state.cutover_at,
         ready_since=ready_since,
     )
 
 
-def store_waits(conn: Connection, now: float) -> list[str]:
-    """What keeps the whole store from moving."""
+def turn_waits(conn: Connection, found: Explanation, now: float) -> tuple[str, ...]:
+    """What goes before it in the order in which migration works; () when it is next, or its size is not known.
+
+    Cost: one pass over the sizes and the copies under way.
+    """
+    if OrderKind.PRIORITIZE in orders_of(conn, found.progression_id, now):
+        return ()
+    if found.phase == Phase.DUAL.value and found.copied is not None and found.to_copy is not None:
+        copies, smaller = candidates.copies_before(conn, found.progression_id, found.to_copy - found.copied, now=now), 0
+    elif found.phase == Phase.JSON.value and found.size_bytes is not None:
+        copies = candidates.copies_before(conn, found.progression_id, None, now=now)
+        smaller = candidates.smaller_before(conn, found.progression_id, found.size_bytes, now=now)
+    else:
+        return ()
+    if not copies and not smaller:
+        return ()
+    return (
+        f"it waits for its turn: before it are {copies} that are begun and {smaller} smaller JSON values; what is begun"
+        " is finished first, then the smallest is taken (prioritize takes it before them)",
+    )
+
+
+def store_waits(conn: Connection, now: float, automatic: bool | None = None) -> list[str]:
+    """What keeps the whole store from moving; ``automatic`` is what the settings of the asked daemon say."""
     waits = []
     pause = get_pause(conn, now)
     if pause is not None:
-        waits.append(f"migration is paused by {pause.actor}: resume it")
-    if get_maintenance_enabled(conn) is False:
+        waits.append(f"migration is paused by {pause.actor}: resume it{_or_by_itself(pause.expires_at)}")
+    persisted = get_maintenance_enabled(conn)
+    if persisted is False:
         waits.append("automatic migration is disabled: enable it, or step by hand")
+    elif persisted is None and automatic is False:
+        waits.append(
+            "automatic migration is disabled in the daemon's settings (maintenance.enabled): enable it, or step by hand"
+        )
     return waits
 
 
 def load_waits(throttle: ThrottleStatus) -> list[str]:
     """What every progression waits for because the store is under load: each signal, its value, limit and age."""
     return [
-        f"throttled: {one.signal} is {'unknown' if one.value is None else format(one.value, '.6g')},"
-        f" its limit is {one.limit:.6g}, since {one.age_seconds or 0:.0f} s: it goes on by itself when that eases"
+        f"throttled: {one.signal} is {reading(one.signal, one.value)},"
+        f" its limit is {reading(one.signal, one.limit)}, since {one.age_seconds or 0:.0f} s:"
+        " it goes on by itself when that eases"
         for one in throttle.tripped
     ]
+
+
+def _time(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        # No calendar goes that far.
+        return f"epoch second {at:.0f}"
+
+
+def _or_by_itself(end: float | None) -> str:
+    return "" if end is None else f"; it ends by itself at {_time(end)}"
 
 
 def _order_waits(conn: Connection, ordered: Mapping[str, Order], appended: int | None, now: float) -> list[str]:
     """What orders keep it from; ``appended`` since its proof, None without one."""
     waits = []
     if (order := ordered.get(OrderKind.EXCLUDE)) is not None:
-        waits.append(f"excluded by {order.actor}: automatic work passes over it until exclude --clear")
+        end = "" if order.expires_at is None else f"{_time(order.expires_at)}, or "
+        waits.append(f"excluded by {order.actor}: automatic work passes over it until {end}exclude --clear")
     held = ordered.get(OrderKind.HOLD) or hold_all(conn, now)
     if held is not None:
         way = "release" if held.progression_id else "release --all"
-        waits.append(f"its cutover is held by {held.actor}: cutover it by command, or {way}")
+        waits.append(
+            f"its cutover is held by {held.actor}: cutover it by command, or {way}{_or_by_itself(held.expires_at)}"
+        )
     if appended is not None:
         waits.append(f"ready: proved, {appended} appended since; cutover proves it again first")
     return waits
 
 
-def _waits(conn: Connection, state: StorageState, now: float) -> list[str]:
+def _waits(conn: Connection, state: StorageState, now: float, automatic: bool | None) -> list[str]:
     if state.phase is Phase.BLOCKED and state.blocked_reason is not None:
         return [f"blocked {state.blocked_reason}: {RUNBOOK[BlockedCode(state.blocked_reason)]}"]
     if state.phase is Phase.ITEMS:
         return []
-    waits = store_waits(conn, now)
+    waits = store_waits(conn, now, automatic)
     if state.held_reason is not None:
         waits.append(f"held {state.held_reason}: {HELD_RUNBOOK[HeldReason(state.held_reason)]}")
     if state.phase is Phase.JSON and state.shadow_rows:

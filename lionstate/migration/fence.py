@@ -11,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, select
 
 from lionstate.errors import BackendBusyError, InvalidInputError
+from lionstate.migration.acting import Acting
 from lionstate.migration.control import FENCE_INSTALLED_KEY, clear_value, get_row, set_value
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.scrub_pass import load_pass
@@ -104,11 +105,10 @@ def _remove(conn: Connection, /, *, actor: str, reason: str, now: float) -> Fenc
     return read_fence(conn)
 
 
-class FenceVerbs:
+class FenceVerbs(Acting):
     """What an operator asks and decides about the fence."""
 
     _store: MigrationStore
-    _actor: str
 
     async def fence_status(self) -> FenceStatus:
         """Whether the fence is installed, who turned it off, and what follows from that.

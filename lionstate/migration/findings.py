@@ -77,7 +77,7 @@ def doubt_of(side: FrozenSide, walk: ItemsWalk, extent: Extent, rows: RowsVerdic
         "text_changed": side.is_rewritten,
         "items_count": walk.seen + extent.beyond,
         "next_ordinal": extent.next_ordinal,
-        "first_difference": extent.first if walk.first is None else walk.first,
+        "first_difference": walk.first_difference(extent),
     }
     outside = place is None and not extent.is_clean
     return Doubt(side.judged, code, authority, compat, place, expected, outside, details)

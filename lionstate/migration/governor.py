@@ -18,7 +18,7 @@ from lionstate.migration.knobs import Knobs
 from lionstate.migration.pace import ChunkSize, rest_seconds
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import MigrationStep, Stage, StageOutcome, StopReason, ThrottleStatus
-from lionstate.migration.throttle import Allowance, ErrorBudget, Starvation, Throttle
+from lionstate.migration.throttle import Allowance, ErrorBudget, SignalStatus, Starvation, Throttle
 
 __all__ = ["Governor"]
 
@@ -48,8 +48,9 @@ class Governor:
         """Know nothing."""
         self._store = store
         self.clock = clock
-        self.chunks = ChunkSize()
-        self.removals = ChunkSize()
+        concurrent_writers = store.dialect.capabilities.concurrent_writers
+        self.chunks = ChunkSize(concurrent_writers=concurrent_writers)
+        self.removals = ChunkSize(concurrent_writers=concurrent_writers)
         self.errors = ErrorBudget()
         self.starvation = Starvation()
         self._throttle = Throttle()
@@ -162,13 +163,18 @@ class Governor:
         now = self.clock()
         return ThrottleStatus(
             throttled=bool(self._throttle.tripped),
-            signals=self._throttle.signals(),
+            signals=tuple(map(self._explained, self._throttle.signals())),
             waited_seconds=self.starvation.waited_seconds(now),
             starved=self.starvation.is_starved(now, knobs),
             throttled_seconds={signal.value: seconds for signal, seconds in self._throttle.seconds.items()},
             chunk_items=self.chunks.items(knobs),
             errors=self.errors.count(now, knobs.error_window_seconds),
         )
+
+    def _explained(self, one: SignalStatus) -> SignalStatus:
+        """A log that no checkpoint can move is not the readers' fault."""
+        fails = one.tripped and one.signal == ThrottleSignal.WAL_PINNED and self._store.load.checkpoint_fails
+        return replace(one, reason="checkpoint_fails") if fails else one
 
     async def _look(self, knobs: Knobs) -> None:
         now = self.clock()

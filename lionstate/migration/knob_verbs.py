@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.migration import control
+from lionstate.migration.acting import Acting
 from lionstate.migration.knob_values import key_of, read_knobs, settings_of
 from lionstate.migration.knobs import Knobs, KnobSetting, checked_knob
 from lionstate.migration.port import MigrationStore, bound
@@ -15,7 +16,7 @@ from lionstate.migration.port import MigrationStore, bound
 __all__ = ["KnobVerbs"]
 
 
-class KnobVerbs:
+class KnobVerbs(Acting):
     """What an operator turns while migration runs; persisted, so that it outlives every process.
 
     Attributes:
@@ -23,7 +24,6 @@ class KnobVerbs:
     """
 
     _store: MigrationStore
-    _actor: str
     defaults: Knobs
 
     async def knobs(self) -> tuple[KnobSetting, ...]:

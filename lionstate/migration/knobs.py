@@ -23,7 +23,9 @@ class Knobs:
 
     max_items: int = _knob(500, 1, 500, "Most elements of one chunk, and where its size starts.")
     min_items: int = _knob(50, 1, 500, "Elements below which the hold target makes no chunk smaller.")
-    hold_target_seconds: float = _knob(0.002, 0.0001, 10.0, "Lock hold that the size of a chunk is fitted to.")
+    hold_target_seconds: float = _knob(
+        0.002, 0.0001, 10.0, "Lock hold a chunk is fitted to; PostgreSQL: 50 times that, as it locks one progression."
+    )
     nice_ratio: float = _knob(
         0.1, 0.01, 1.0, "Share of time that maintenance may hold the lock while others write; alone, half of it."
     )

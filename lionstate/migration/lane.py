@@ -32,7 +32,7 @@ class Failing:
 
     Attributes:
         part: ``lease``, ``step`` or ``scrub``.
-        code: Of the last error; ``internal`` for one that is no error of the store.
+        code: Of the last error, or its cause (``disk_full``); ``internal`` for one that is no error of the store.
         attempts: How many.
         since: The first one, epoch seconds.
         last_at: The last one, epoch seconds.
@@ -82,7 +82,7 @@ class Lane:
         """An attempt failed; what is the caller's mistake does not count."""
         if isinstance(error, StateError) and not isinstance(error, _STORES):
             return
-        code, now = error.code if isinstance(error, StateError) else "internal", time.time()
+        code, now = error.cause if isinstance(error, StateError) else "internal", time.time()
         before = self._failing.get(part) or Failing(part, code, 0, now, now)
         self._failing[part] = replace(before, code=code, attempts=before.attempts + 1, last_at=now)
 

@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 
 from lionstate.errors import InvalidInputError
 from lionstate.migration import control, cutover
+from lionstate.migration.acting import Acting
 from lionstate.migration.budget import check_caps
 from lionstate.migration.control import Controls
-from lionstate.migration.explain import Explanation, explain, load_waits
+from lionstate.migration.explain import Explanation, explain, load_waits, turn_waits
 from lionstate.migration.governor import Governor
 from lionstate.migration.knobs import Knobs
 from lionstate.migration.memory import Memory
@@ -42,15 +43,15 @@ def checked_limit(limit: int, lowest: int) -> int:
     return limit
 
 
-class OperatorVerbs:
+class OperatorVerbs(Acting):
     """What a person asks and decides about single progressions and the store as a whole."""
 
     _store: MigrationStore
     _memory: Memory
     _scrubber: Scrubber
     _governor: Governor
-    _actor: str
     defaults: Knobs
+    automatic: bool | None
 
     async def scrub(
         self,
@@ -120,15 +121,16 @@ class OperatorVerbs:
         """
         now = time.time()
 
-        def script(conn: Connection) -> tuple[Explanation, Controls]:
-            return explain(conn, progression_id, now=now), control.load(conn, now, self.defaults)
+        def script(conn: Connection) -> tuple[Explanation, tuple[str, ...], Controls]:
+            found = explain(conn, progression_id, now=now, automatic=self.automatic)
+            return found, turn_waits(conn, found, now), control.load(conn, now, self.defaults)
 
         found: Explanation
-        found, controls = await self._store.read(script)
+        found, turn, controls = await self._store.read(script)
         if found.phase not in (Phase.JSON.value, Phase.DUAL.value):
             return found
         throttle = await self._governor.report(controls.knobs)
-        return replace(found, waits=(*found.waits, *load_waits(throttle)))
+        return replace(found, waits=(*found.waits, *load_waits(throttle)) or turn)
 
     async def blocked(self, *, limit: int = 100) -> tuple[BlockedProgression, ...]:
         """Blocked progressions, those blocked longest first.

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from lionstate.dialects import dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError, ProgressionBlockedError
 from lionstate.migration import control, cutover, orders
+from lionstate.migration.acting import Acting
 from lionstate.migration.budget import CHUNK_BYTES, CHUNK_ITEMS, check_caps
 from lionstate.migration.gate import CUTOVER, Permit
 from lionstate.migration.orders import HOLD_ALL_KEY, OrderKind
@@ -25,18 +26,19 @@ class _Steps(Protocol):
     """What runs a step that was commanded."""
 
     _store: MigrationStore
-    _actor: str
+
+    @property
+    def _actor(self) -> str: ...
 
     async def _commanded(
         self, progression_id: str | None, caps: Any, permit: Permit, *, accept_foreign_writers: bool
     ) -> MigrationStep: ...
 
 
-class OrderVerbs:
+class OrderVerbs(Acting):
     """Holds, exclusions and priorities, all persisted with actor, reason, time and an optional end; cutovers."""
 
     _store: MigrationStore
-    _actor: str
 
     async def hold(self, progression_id: str, *, reason: str | None = None, expires_at: float | None = None) -> None:
         """Keep one progression from its cutover until `release`, the expiry, or `cutover`.

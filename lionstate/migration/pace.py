@@ -8,6 +8,7 @@ __all__ = ["ChunkSize", "rest_seconds"]
 
 _SHRINK = 0.5
 _GROW = 1.25
+_TARGETS_OF_ONE = 50.0
 _MOST_REST_SECONDS = 1.0
 # What maintenance takes where nobody is seen to write; a process that begins to finds the lock free as often as not.
 _SHARE_ALONE = 0.5
@@ -20,9 +21,15 @@ class ChunkSize:
     nobody looks. Contract: design decision 36; ADR-0117 D3.
     """
 
-    def __init__(self) -> None:
-        """Nothing is measured yet."""
+    def __init__(self, *, concurrent_writers: bool = False) -> None:
+        """Nothing is measured yet.
+
+        Args:
+            concurrent_writers: A hold keeps out the writers of one progression and nobody else. It may last 50 times
+                as long, as an append to its JSON does too: round trips alone take the hold target.
+        """
         self._items: float | None = None
+        self._targets = _TARGETS_OF_ONE if concurrent_writers else 1.0
 
     @staticmethod
     def bounds(knobs: Knobs) -> tuple[int, int]:
@@ -41,7 +48,7 @@ class ChunkSize:
 
         A chunk that was cut short by something else says nothing about what a longer one may take.
         """
-        wanted = knobs.hold_target_seconds / max(hold_seconds, 1e-9)
+        wanted = knobs.hold_target_seconds * self._targets / max(hold_seconds, 1e-9)
         size = self.items(knobs)
         if wanted < 1 or taken >= size:
             fitted = size * min(_GROW, max(_SHRINK, wanted))

@@ -62,7 +62,8 @@ class Planned:
         removed_items: Rows to remove first.
         code: The code that it will be blocked with, as its value stands; None when it may be migrated, and when
             the value was not read.
-        work_seconds: How long steps would work on it; None until steps on this store have been measured.
+        work_seconds: How long steps would work on what is left of it; None until steps on this store have been
+            measured.
     """
 
     progression_id: str
@@ -88,7 +89,8 @@ class Plan:
         left_bytes: JSON still to be moved.
         items: Elements of all that is left; None unless ``next`` holds all of it and was read whole.
         chunks: Copying transactions for all that is left; None likewise, and where one in ``next`` is unknown.
-        work_seconds: How long steps would work on all that is left, from those measured last on this store.
+        work_seconds: How long steps would work on all that is left, from those measured last on this store; the sum of
+            those of ``next`` where it holds all of it.
         growth_bytes: What the store will grow by, from the same steps.
         chunk_lock_seconds: The longest hold of the write lock by a chunk among them.
         cutover_lock_seconds: The longest hold by a cutover.
@@ -290,12 +292,14 @@ async def make_plan(
             continue
         may_read -= seen.size_bytes if seen.value is not None else 0
         entry = await _planned(store, progression_id, seen, sizes)
-        moves = 0 if entry.code or (entry.move is Move.REMOVE and not entry.items) else entry.size_bytes
-        entries.append(replace(entry, work_seconds=speed.work_seconds(weight_of(moves, 1))))
+        entries.append(replace(entry, work_seconds=speed.work_seconds(weight_of(_moves(entry, seen), 1))))
     left_bytes = _left_bytes(facts, missing)
     growth = None if left_bytes is None else speed.growth_bytes(left_bytes)
     moved = [one for one in entries if one.move is not Move.REMOVE or one.items]
     is_whole = len(moved) == facts.left
+    work = None if left_bytes is None else speed.work_seconds(weight_of(left_bytes, facts.left))
+    if is_whole and entries and None not in (each := [one.work_seconds for one in entries]):
+        work = sum(seconds for seconds in each if seconds is not None)
     return Plan(
         next=tuple(entries),
         order_is_certain=missing.count <= candidates.SIZES_PAGE,
@@ -303,7 +307,7 @@ async def make_plan(
         left_bytes=left_bytes,
         items=_total([one.items for one in entries]) if is_whole else None,
         chunks=_total([one.chunks for one in entries]) if is_whole else None,
-        work_seconds=None if left_bytes is None else speed.work_seconds(weight_of(left_bytes, facts.left)),
+        work_seconds=work,
         growth_bytes=None if growth is None else round(growth),
         chunk_lock_seconds=speed.chunk_lock_seconds,
         cutover_lock_seconds=speed.cutover_lock_seconds,
@@ -315,6 +319,16 @@ async def make_plan(
         seconds=time.monotonic() - began,
         measured_at=time.time(),
     )
+
+
+def _moves(entry: Planned, seen: _Seen) -> float:
+    """Bytes of its JSON that are still to be copied: of a copy under way, the share of the elements that are left."""
+    if entry.code or (entry.move is Move.REMOVE and not entry.items):
+        return 0.0
+    state = seen.state
+    if state is None or state.phase is not Phase.DUAL or not state.source_count:
+        return entry.size_bytes
+    return entry.size_bytes * (1 - state.backfill_next / state.source_count)
 
 
 def _left_bytes(facts: _Facts, missing: _Missing) -> int | None:

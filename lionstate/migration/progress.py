@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -13,7 +13,7 @@ from lionstate.migration.speed import Speed, load_speed, weight_of
 from lionstate.progression.phases import Phase
 from lionstate.schema.own import progression_sizes, progression_storage_state
 
-__all__ = ["UNDER_WAY", "Activity", "Amounts", "Progress", "UnderWay", "progress_of", "read_progress"]
+__all__ = ["UNDER_WAY", "Activity", "Amounts", "Progress", "UnderWay", "held_back", "progress_of", "read_progress"]
 
 _s = progression_storage_state.c
 _bytes = progression_sizes.c.bytes
@@ -72,8 +72,8 @@ class Progress:
 
     Attributes:
         activity: What it is doing.
-        fraction: 0 to 1, exactly 1 when nothing is left to move. By bytes of JSON once all are measured, else by
-            progressions; blocked ones do not count.
+        fraction: 0 to 1, exactly 1 when nothing is left to move. By bytes of JSON, one that was not measured counts
+            as the mean of the others; by progressions while none was. Blocked ones do not count.
         left: Progressions in ``json`` and ``dual``.
         left_bytes: JSON still to be moved; None until every size has been measured.
         items_per_second: Elements copied lately, waiting between steps included; None when nothing moves.
@@ -130,13 +130,15 @@ def progress_of(
     left = json + dual
     if left == 0:
         return Progress(Activity.DONE, 1.0, 0, 0, None, None, ())
-    measured = amounts.sized >= json and amounts.dual_sized >= dual
-    if measured:
-        to_move = max(0.0, amounts.json_bytes + amounts.dual_bytes - amounts.dual_copied_bytes)
-        left_weight = weight_of(to_move, left)
+    unmeasured = max(0, json - amounts.sized) + max(0, dual - amounts.dual_sized)
+    known = amounts.sized + amounts.dual_sized + done
+    to_move = max(0.0, amounts.json_bytes + amounts.dual_bytes - amounts.dual_copied_bytes)
+    if not unmeasured or known:
+        # By bytes whenever there are some: a progression that was made a moment ago must not change the measure.
+        mean = (amounts.json_bytes + amounts.dual_bytes + amounts.items_bytes) / max(1, known)
+        left_weight = weight_of(to_move + unmeasured * mean, left)
         done_weight = weight_of(amounts.items_bytes + amounts.dual_copied_bytes, done)
     else:
-        to_move = 0.0
         done_weight = done + amounts.dual_copied
         left_weight = max(0.0, left - amounts.dual_copied)
     all_weight = done_weight + left_weight
@@ -146,11 +148,24 @@ def progress_of(
         # Something is left, however little.
         fraction=max(0.0, min(done_weight / all_weight if all_weight else 0.0, 1 - 1e-9)),
         left=left,
-        left_bytes=round(to_move) if measured else None,
+        left_bytes=None if unmeasured else round(to_move),
         items_per_second=speed.items_per_second if moves else None,
-        eta_seconds=speed.left_seconds(left_weight, now) if moves and measured else None,
+        eta_seconds=speed.left_seconds(left_weight, now) if moves and not unmeasured else None,
         under_way=under_way,
     )
+
+
+def held_back(progress: Progress, *, throttled: bool, waiting: int) -> Progress:
+    """The same as far as it is known what keeps it: what waits does not move, and has no time left.
+
+    Args:
+        throttled: The store is under load.
+        waiting: Progressions of those left that wait for a command or are held.
+    """
+    if not throttled and waiting < max(1, progress.left):
+        return progress
+    activity = Activity.WAITING if progress.activity is Activity.MOVING else progress.activity
+    return replace(progress, activity=activity, eta_seconds=None)
 
 
 def read_progress(

@@ -323,6 +323,8 @@ class MigrationStatus:
         proof: What was proved again since the cutovers.
         failing: What of migration fails, attempt after attempt, as the process that is asked knows.
         elsewhere: What another process that steps this store waits for; None when none said so lately.
+        automatic: Whether the daemon that is asked migrates by itself: what the operator has persisted, else its
+            settings; None when no daemon is asked.
     """
 
     phases: Mapping[str, int]
@@ -352,3 +354,4 @@ class MigrationStatus:
     proof: ProofStatus = field(default_factory=ProofStatus)
     failing: tuple[Failing, ...] = ()
     elsewhere: Elsewhere | None = None
+    automatic: bool | None = None

@@ -85,7 +85,7 @@ CODES: Final[tuple[CodeEntry, ...]] = (
         HeldReason.FOREIGN_WRITER,
         "cutover waits for another program that writes this store",
         "`status`, every step",
-        "switch it off, or accept it with --accept-foreign-writers",
+        "switch it off, or accept it with step --accept-foreign-writers",
     ),
     CodeEntry(
         HeldReason.VERIFY_OVER_BUDGET,

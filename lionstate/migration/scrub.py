@@ -56,7 +56,8 @@ class ScrubSlice:
     Attributes:
         checked: Progressions compared to their end.
         items: Rows compared, by outcome: ``match``, ``mismatch`` (another id, or missing).
-        findings: Progressions that were found wrong, by code; they are blocked now, or were already.
+        findings: Progressions that were found wrong, by code; they are blocked now, or were already. One that was
+            asked for and then met by the pass is counted once, in the slice that found it first.
         not_blocked: Findings that changed under the lock, or could not be proved there; they are looked at again.
         pass_ended: A whole pass came to its end.
         pass_findings: Findings of the pass, when it ended.
@@ -93,7 +94,7 @@ class _Comparison:
 
 @dataclass(slots=True)
 class _Slice:
-    """The caps and counts of the running slice."""
+    """The caps and counts of the running slice; ``told`` are those counted as findings, ``wrong`` all that were met."""
 
     max_items: float
     give_up: float
@@ -102,7 +103,9 @@ class _Slice:
     items: Counter[str] = field(default_factory=Counter)
     findings: Counter[str] = field(default_factory=Counter)
     not_blocked: int = 0
+    wrong: int = 0
     spent: float = 0.0
+    told: set[str] = field(default_factory=set)
 
     @property
     def is_over(self) -> bool:
@@ -131,6 +134,8 @@ class Scrubber:
         self._memory = memory
         self._actor = actor
         self._running: _Comparison | None = None
+        self._told: set[str] = set()
+        self._told_in: float | None = None
         self._lengths_after = ""
         self._lengths_due = 0.0
 
@@ -143,7 +148,7 @@ class Scrubber:
             may_begin: Begin a pass when none is under way.
             restart: Begin a pass whatever is under way.
         """
-        doing, found, is_paused = await self._start(max_items, max_seconds)
+        doing, found, is_paused = await self._start(max_items, max_seconds, restart=restart)
         if is_paused:
             return doing.result(found, paused=True)
         await self._look_at_lengths()
@@ -152,6 +157,7 @@ class Scrubber:
             last = {name: getattr(found, name) for name in Pass.__dataclass_fields__ if name.startswith("last_")}
             found = Pass(began_at=time.time(), total=total, **last)
             self._running = None
+            self._told_in = found.began_at
             await self._save(found)
         ended = False
         while found.began_at is not None and not doing.is_over:
@@ -160,10 +166,12 @@ class Scrubber:
             ended = found.began_at is None
         return doing.result(found, ended=ended)
 
-    async def _start(self, max_items: int, max_seconds: float) -> tuple[_Slice, Pass, bool]:
+    async def _start(self, max_items: int, max_seconds: float, *, restart: bool = False) -> tuple[_Slice, Pass, bool]:
         """Begin a slice with what was asked for, unless migration is paused."""
-        doing = _Slice(max_items, time.monotonic() + max_seconds)
         found, is_paused = await self._store.read(bound(_stand, time.time()))
+        if restart or found.began_at is None or found.began_at != self._told_in:
+            self._told, self._told_in = set(), found.began_at
+        doing = _Slice(max_items, time.monotonic() + max_seconds, told=self._told)
         if not is_paused:
             await self._look_at_asked(doing)
         return doing, found, is_paused
@@ -228,14 +236,14 @@ class Scrubber:
         for progression_id, kind in page:
             if doing.is_over:
                 return found
-            before = sum(doing.findings.values())
+            before = doing.wrong
             if kind is Kind.ORPHANED:
                 await self._conclude_orphan(doing, progression_id)
             elif kind is Kind.CUT_OVER:
                 stopped = await self._check_in_pass(doing, found, progression_id)
                 if stopped is not None:
                     return stopped
-            findings = found.findings + sum(doing.findings.values()) - before
+            findings = found.findings + doing.wrong - before
             found = replace(
                 found, after=progression_id, generation=None, ordinal=0, checked=found.checked + 1, findings=findings
             )
@@ -276,7 +284,7 @@ class Scrubber:
             running = await self._begin(doing, progression_id, generation=None, start=0)
             if running is None:
                 return
-            whole = _Slice(float("inf"), float("inf"))
+            whole = _Slice(float("inf"), float("inf"), told=doing.told)
             ended = await self._walk(whole, running)
             doing.spent += whole.spent
             doing.checked += whole.checked
@@ -302,9 +310,7 @@ class Scrubber:
         if state.authority is not Authority.ITEMS or state.is_tombstone:
             return None
         side = await frozen_side(judged, state)
-        walk = ItemsWalk.of(
-            state, side.ids, start=min(start, state.next_ordinal) if generation == state.generation else 0
-        )
+        walk = ItemsWalk.of(state, side, start=min(start, state.next_ordinal) if generation == state.generation else 0)
         return _Comparison(progression_id, state, side, walk)
 
     async def _check_copied(self, doing: _Slice, judged: Judged, state: StorageState) -> None:
@@ -369,7 +375,10 @@ class Scrubber:
     def _conclude(self, doing: _Slice, progression_id: str, stage: Stage, code: BlockedCode) -> None:
         doing.checked += 1
         if stage.outcome is StageOutcome.BLOCKED:
-            doing.findings[code.value] += 1
+            doing.wrong += 1
+            if progression_id not in doing.told:
+                doing.told.add(progression_id)
+                doing.findings[code.value] += 1
             self._memory.forget(progression_id)
         else:
             doing.not_blocked += 1

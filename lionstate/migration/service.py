@@ -39,6 +39,7 @@ from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
 from lionstate.migration.plan import Plan, make_plan
 from lionstate.migration.port import MigrationStore, bound
+from lionstate.migration.progress import held_back
 from lionstate.migration.report import (
     MigrationStatus,
     MigrationStep,
@@ -70,6 +71,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
 
     Attributes:
         shadow: Compares answers that were read from a dual JSON with its rows; off until its ratio is set.
+        automatic: Whether the daemon that has it steps by itself unless the store says otherwise; None in no daemon.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
             sole_owner: It holds the operating system's lock on a SQLite store, so nobody else's lease counts.
         """
         self._store = store
-        self._actor = actor
+        self.own_actor = actor
         self._accept = accept_foreign_writers
         self._memory = Memory.of(store)
         self._governor = Governor(store)
@@ -101,6 +103,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         self._lease = Lease(store, owner or process_name(), sole=sole_owner)
         self._scrubber = Scrubber(store, self._memory, actor=actor)
         self.shadow = ShadowReads(store, self._memory)
+        self.automatic: bool | None = None
         self._sizes_after: str | None = ""
 
     async def step(
@@ -345,10 +348,16 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         found: MigrationStatus
         found, controls = await self._store.read(script)
         throttle = await self._governor.report(controls.knobs)
-        # How long the store stays under load is not known.
-        progress = replace(found.progress, eta_seconds=None) if throttle.throttled else found.progress
-        proof, failing = self._scrubber.with_own(found.proof), self._memory.lane.failing()
-        return replace(found, throttle=throttle, progress=progress, proof=proof, failing=failing)
+        waiting, persisted = found.ready.waiting + sum(found.held.values()), found.maintenance_enabled
+        return replace(
+            found,
+            throttle=throttle,
+            # How long the store stays under load is not known.
+            progress=held_back(found.progress, throttled=throttle.throttled, waiting=waiting),
+            proof=self._scrubber.with_own(found.proof),
+            failing=self._memory.lane.failing(),
+            automatic=self.automatic if None in (self.automatic, persisted) else persisted,
+        )
 
     async def plan(self, *, limit: int = 20) -> Plan:
         """Tell what the next steps will do, in their order; changes nothing and takes no write lock.

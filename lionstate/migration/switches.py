@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from lionstate.migration import control
+from lionstate.migration.acting import Acting
 from lionstate.migration.control import Pause
 from lionstate.migration.lease import Lease
 from lionstate.migration.port import MigrationStore, bound
@@ -12,11 +13,10 @@ from lionstate.migration.port import MigrationStore, bound
 __all__ = ["SwitchVerbs"]
 
 
-class SwitchVerbs:
+class SwitchVerbs(Acting):
     """Pause, stop, resume, and whether a daemon's timer steps at all; persisted in the store."""
 
     _store: MigrationStore
-    _actor: str
     _lease: Lease
 
     async def pause(self, *, reason: str | None = None, expires_at: float | None = None) -> None:

@@ -14,12 +14,12 @@ from typing import Final
 from lionstate.codes import ThrottleSignal
 from lionstate.migration.knobs import Knobs
 
-__all__ = ["SIGNAL_UNAVAILABLE", "Allowance", "ErrorBudget", "SignalStatus", "Starvation", "Throttle"]
+__all__ = ["SIGNAL_UNAVAILABLE", "Allowance", "ErrorBudget", "SignalStatus", "Starvation", "Throttle", "reading"]
 
 SIGNAL_UNAVAILABLE: Final = "signal_unavailable"
 
 # The knob that is a signal's limit.
-_LIMITS: Final[Mapping[ThrottleSignal, str]] = {
+_LIMITS: Final[Mapping[str, str]] = {
     ThrottleSignal.LOCK_WAIT: "lock_wait_limit_seconds",
     ThrottleSignal.WAL_FRAMES: "wal_frames_limit",
     ThrottleSignal.WAL_PINNED: "wal_pinned_limit_seconds",
@@ -39,6 +39,22 @@ _MINUTE: Final = 60.0
 _ASKS_SECONDS = 60.0
 
 
+_KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+
+
+def reading(signal: str, value: float | None) -> str:
+    """A value or limit of a signal as text, with its unit; ``unknown`` for None."""
+    if value is None:
+        return "unknown"
+    knob = _LIMITS.get(signal, "")
+    if knob.endswith("_seconds"):
+        return f"{value:,.6g} s"
+    if not knob.endswith("_bytes"):
+        return f"{value:,.6g}"
+    unit, name = next(((unit, name) for unit, name in ((_GIB, "GiB"), (_MIB, "MiB")) if value >= unit), (_KIB, "KiB"))
+    return f"{value / unit:,.1f} {name}{'/s' if signal == ThrottleSignal.WAL_RATE else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class SignalStatus:
     """One signal now.
@@ -48,7 +64,8 @@ class SignalStatus:
         value: As last read; None when it could not be.
         limit: Where it trips.
         tripped: Whether migration waits for it.
-        reason: ``signal_unavailable`` or ``over_limit`` (``under_floor``); None while it does not.
+        reason: ``signal_unavailable`` or ``over_limit`` (``under_floor``); ``checkpoint_fails`` where it is no reader
+            that keeps the log long; None while it does not.
         age_seconds: How long it has been tripped; None while it is not.
     """
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 
 from lionstate.errors import BlockedCode, InvalidInputError, NotFoundError
 from lionstate.migration.admission import Judged
+from lionstate.migration.findings import trusted_after
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import VerificationOutcome, VerificationResult
 from lionstate.migration.verification import Facts, Prover, decoders_agree, judge, judged_of, read_facts, read_page
-from lionstate.migration.walk import ItemsWalk, advance, frozen_side, judge_rows
+from lionstate.migration.walk import FrozenSide, ItemsWalk, advance, frozen_side, judge_rows
 from lionstate.progression.items import PAGE_ROWS, Item
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import StorageState
@@ -190,7 +191,7 @@ async def _verify_items(
     side = await frozen_side(judged, state)
     goes_on = start is not None and start[0] == state.generation
     place = min(start[1], state.next_ordinal) if start is not None and goes_on else 0
-    walk = ItemsWalk.of(state, side.ids, start=place)
+    walk = ItemsWalk.of(state, side, start=place)
     extent, moved = await advance(store, state.progression_id, walk, max_rows=None, give_up=give_up)
     if moved:
         raise Replaced
@@ -198,23 +199,32 @@ async def _verify_items(
         _result(state.progression_id, facts, VerificationOutcome.INCOMPLETE),
         json_count=judged.verdict.count if judged.verdict.code is None else None,
         json_digest=side.digest,
-        first_difference=walk.first,
+        first_difference=walk.first_difference(extent),
     )
     if extent is None and (walk.first is not None or side.ids is None):
         # Cut short, but what was seen is enough.
-        missing = walk.first is not None and walk.first == walk.first_missing
-        code = BlockedCode.COUNT_MISMATCH if missing else side.code or BlockedCode.DIGEST_MISMATCH
-        return dataclasses.replace(found, outcome=VerificationOutcome.MISMATCH, code=code.value, items_count=walk.seen)
+        return dataclasses.replace(
+            found,
+            outcome=VerificationOutcome.MISMATCH,
+            code=_code_so_far(walk, side).value,
+            items_count=walk.seen,
+        )
     if extent is None:
         return dataclasses.replace(found, items_count=walk.seen, token=f"{state.generation}:{walk.next}")
-    rows = judge_rows(walk, extent, state)
-    found_code = side.code if side.code not in (None, BlockedCode.FOREIGN_WRITE) else rows.code or side.code
+    verdict = trusted_after(side, judge_rows(walk, extent, state))
     return dataclasses.replace(
         found,
-        outcome=VerificationOutcome.MATCH if found_code is None else VerificationOutcome.MISMATCH,
-        code=None if found_code is None else found_code.value,
+        outcome=VerificationOutcome.MATCH if verdict is None else VerificationOutcome.MISMATCH,
+        code=None if verdict is None else verdict[0].value,
         items_count=walk.seen + extent.beyond,
         items_digest=None if walk.digest is None else walk.digest.hexdigest(),
-        first_difference=extent.first if walk.first is None else walk.first,
         next_ordinal=extent.next_ordinal,
     )
+
+
+def _code_so_far(walk: ItemsWalk, side: FrozenSide) -> BlockedCode:
+    """What the scrubber would say if the rows behind those that were read are good."""
+    if walk.first is not None:
+        return BlockedCode.COUNT_MISMATCH if walk.first == walk.first_missing else BlockedCode.DIGEST_MISMATCH
+    changed = BlockedCode.FOREIGN_WRITE if side.is_rewritten else side.code
+    return changed or BlockedCode.DIGEST_MISMATCH

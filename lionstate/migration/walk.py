@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from sqlalchemy import Connection
@@ -84,6 +85,7 @@ class FrozenSide:
     Attributes:
         judged: The value, as it was read.
         ids: The frozen ids; None when the value does not begin with them.
+        others: Of a migratable value that does not begin with them: what stands at their places; None otherwise.
         digest: Digest of as many ids as were frozen; None when the value is not migratable.
         code: How the value differs from what was recorded; None when it does not.
         is_rewritten: The text is not the one that was recorded.
@@ -94,6 +96,7 @@ class FrozenSide:
     digest: str | None
     code: BlockedCode | None
     is_rewritten: bool
+    others: Sequence[str] | None = field(default=None, repr=False)
 
 
 def _digest(ids: Sequence[str]) -> str:
@@ -128,7 +131,7 @@ async def frozen_side(judged: Judged, state: StorageState) -> FrozenSide:
     else:
         code = BlockedCode.FOREIGN_WRITE if verdict.count > frozen or rewritten else None
         return FrozenSide(judged, ids, digest, code, rewritten)
-    return FrozenSide(judged, None, digest, code, rewritten)
+    return FrozenSide(judged, None, digest, code, rewritten, ids)
 
 
 @dataclass(slots=True)
@@ -142,10 +145,13 @@ class ItemsWalk:
         generation: Of the rows; another one ends the walk.
         frozen: Places of the prefix.
         ids: The frozen ids; None when the JSON does not begin with them.
+        others: What stands at their places then; it says where the JSON differs, not which rows are wrong.
         next: The ordinal that is expected next.
         seen: Rows at places that were expected to have one, those before ``start`` included.
         differing: Rows that are another id than the JSON's, and missing ones.
         first: The lowest place where the rows were seen to differ.
+        first_other: The lowest place where the JSON was seen to hold another id than the row, or none, or one more
+            than was frozen, while the rows may be right.
         first_missing: The lowest place without a row.
         first_in_tail: The lowest place behind the prefix that has no row.
         digest: Of the rows of the prefix; None when the walk did not begin at 0.
@@ -154,20 +160,37 @@ class ItemsWalk:
     generation: int
     frozen: int
     ids: Sequence[str] | None = field(repr=False)
+    others: Sequence[str] | None = field(default=None, repr=False)
     next: int = 0
     seen: int = 0
     differing: int = 0
     first: int | None = None
+    first_other: int | None = None
     first_missing: int | None = None
     first_in_tail: int | None = None
     digest: Digest | None = None
 
     @classmethod
-    def of(cls, state: StorageState, ids: Sequence[str] | None, *, start: int = 0) -> ItemsWalk:
+    def of(cls, state: StorageState, side: FrozenSide, *, start: int = 0) -> ItemsWalk:
         """Begin at a place; only with the frozen ids may that be another than 0."""
-        start = start if ids is not None else 0
-        digest = None if start else Digest()
-        return cls(state.generation, state.frozen_count or 0, ids, start, start, digest=digest)
+        frozen = state.frozen_count or 0
+        start = start if side.ids is not None else 0
+        is_longer = side.ids is not None and side.judged.verdict.count > frozen
+        return cls(
+            state.generation,
+            frozen,
+            side.ids,
+            side.others,
+            next=start,
+            seen=start,
+            first_other=frozen if is_longer else None,
+            digest=None if start else Digest(),
+        )
+
+    def first_difference(self, extent: Extent | None) -> int | None:
+        """The lowest place where JSON, rows and allocator were seen to differ; None when none was."""
+        places = (self.first, self.first_other, None if extent is None or self.first is not None else extent.first)
+        return min((place for place in places if place is not None), default=None)
 
     def take(self, rows: Sequence[Item]) -> None:
         """Compare the next rows, ascending and behind those that were taken. Cost: linear in them."""
@@ -206,12 +229,17 @@ class ItemsWalk:
             return
         if self.digest is not None:
             self.digest.update(found)
-        if self.ids is None:
+        known = self.others if self.ids is None else self.ids
+        if known is None:
             return
-        expected = list(self.ids[start : start + len(found)])
+        expected = list(known[start : start + len(found)])
         if found == expected:
             return
-        places = [start + at for at, (left, right) in enumerate(zip(found, expected, strict=True)) if left != right]
+        pairs = zip_longest(found, expected)
+        places = [start + at for at, (left, right) in enumerate(pairs) if left != right]
+        if self.ids is None:
+            self.first_other = places[0] if self.first_other is None else self.first_other
+            return
         self.differing += len(places)
         if self.first is None:
             self.first = places[0]

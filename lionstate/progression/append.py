@@ -33,6 +33,7 @@ from lionstate.progression.storage_state import (
     update_state,
     write_collection,
 )
+from lionstate.progression.stored_json import stored_json
 from lionstate.schema.conversation import progressions
 
 __all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
@@ -52,8 +53,8 @@ def _collections_query(conn: Connection) -> Any:
 def _read_collections(conn: Connection, ids: Sequence[str]) -> dict[str, Any]:
     if not ids:
         return {}
-    rows = compiled_once(_collections_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(ids)})
-    return {row[0]: row[1] for row in rows}
+    bound = {"ids": dialect_of(conn).bind_ids(ids)}
+    return stored_json(conn, compiled_once(_collections_query(conn)), bound, ids)
 
 
 class _Fact:

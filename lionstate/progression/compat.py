@@ -21,7 +21,16 @@ from lionstate.progression.phases import Phase
 from lionstate.progression.storage_state import StorageState
 from lionstate.schema.own import progression_orders
 
-__all__ = ["CompatPage", "Prefix", "compat_is_on", "finish_all", "finish_count", "finish_page", "proved_prefix"]
+__all__ = [
+    "CompatPage",
+    "Prefix",
+    "compat_is_on",
+    "finish_all",
+    "finish_count",
+    "finish_page",
+    "frozen_ids",
+    "proved_prefix",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +102,8 @@ def proved_prefix(conn: Connection, /, state: StorageState, text: object) -> Pre
     return Prefix(text, frozen, digest)
 
 
-def _ids_of(prefix: Prefix) -> list[str]:
-    """The frozen ids, proved; what a foreign writer put behind them is not served."""
+def frozen_ids(prefix: Prefix) -> list[str]:
+    """The frozen ids, proved; what a foreign writer put behind them is not served. Cost: linear."""
     frozen = parse_readable(prefix.text)[: prefix.count]
     try:
         is_same = len(frozen) == prefix.count and digest_of(frozen) == prefix.digest
@@ -108,18 +117,18 @@ def _ids_of(prefix: Prefix) -> list[str]:
 def finish_all(raw: tuple[Prefix, list[str]]) -> list[str]:
     """Every id: the proved prefix, then the tail. Cost: linear."""
     prefix, tail = raw
-    return _ids_of(prefix) + tail
+    return frozen_ids(prefix) + tail
 
 
 def finish_count(raw: tuple[Prefix, int]) -> int:
     """Positions: the proved prefix and the rows of the tail. Cost: linear in the prefix."""
     prefix, tail = raw
-    return len(_ids_of(prefix)) + tail
+    return len(frozen_ids(prefix)) + tail
 
 
 def finish_page(raw: CompatPage) -> list[items.Item]:
     """One page over both parts. Cost: linear in the prefix, which is proved whole."""
-    frozen = _ids_of(raw.prefix)
+    frozen = frozen_ids(raw.prefix)
     positions = range(max(raw.after + 1, 0), min(raw.before, len(frozen)))
     if raw.newest_first:
         wanted = list(reversed(positions))[: max(0, raw.limit - len(raw.tail))]

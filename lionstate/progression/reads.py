@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, exists, not_, select
@@ -17,6 +18,7 @@ from lionstate.progression.collection import parse_readable
 from lionstate.progression.control import COMPAT_READ_KEY
 from lionstate.progression.phases import Authority, Phase, ReadSource, read_source
 from lionstate.progression.storage_state import StorageState, check_id, get_state
+from lionstate.progression.stored_json import stored_json
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import migration_control, progression_items, progression_storage_state
 
@@ -25,17 +27,21 @@ __all__ = [
     "PLAIN_ITEMS",
     "PLAIN_PAGE",
     "PLAIN_PAGE_BACK",
+    "Order",
     "count_progression_items",
     "get_progression",
     "get_progression_generation",
     "list_progression_items",
     "note_failure",
+    "order_of",
     "plainly_in_items",
 ]
 
 MAX_LIMIT = 1_000
 
-_COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.id == bindparam("pid")))
+_COLLECTION = Statement(
+    select(progressions.c.id, progressions.c.collection).where(progressions.c.id == bindparam("pid"))
+)
 
 
 def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageState | None]:
@@ -52,6 +58,17 @@ def _route(conn: Connection, progression_id: str) -> tuple[ReadSource, StorageSt
     if source in (ReadSource.ITEMS, ReadSource.COMPAT):
         dialect_of(conn).prefer_indexes(conn)
     return source, state
+
+
+def _checked_route(
+    conn: Connection, progression_id: str, generation: int | None
+) -> tuple[ReadSource, StorageState | None, int | None]:
+    """The source of a page and the generation that it has, which must be the one given, if one is."""
+    source, state = _route(conn, progression_id)
+    current = state.generation if state is not None and source is not ReadSource.MISSING else None
+    if generation not in (None, current):
+        raise StaleCursorError()
+    return source, state, current
 
 
 # What ``plainly_in_items`` binds. A switch that was turned off leaves this value behind.
@@ -107,8 +124,7 @@ def _plain_page(
 
 def _text(conn: Connection, progression_id: str) -> tuple[object, int]:
     """The JSON value and its size; an empty array for a progression that does not exist."""
-    rows = _COLLECTION.rows(conn, {"pid": progression_id})
-    value = rows[0][0] if rows else "[]"
+    value = stored_json(conn, _COLLECTION, {"pid": progression_id}, [progression_id]).get(progression_id, "[]")
     return value, len(value) if isinstance(value, (str, bytes)) else 0
 
 
@@ -200,10 +216,7 @@ def list_progression_items(
     after, before = _bounds(after_ordinal, before_ordinal, limit)
     if generation is None and (rows := _plain_page(conn, progression_id, after, before, limit, newest_first)):
         return Deferred(rows, _same)
-    source, state = _route(conn, progression_id)
-    current = state.generation if state is not None and source is not ReadSource.MISSING else None
-    if generation is not None and generation != current:
-        raise StaleCursorError()
+    source, state, _ = _checked_route(conn, progression_id, generation)
     if source is ReadSource.MISSING:
         return Deferred([], _same)
     if source is ReadSource.ITEMS:
@@ -244,6 +257,45 @@ def _finish_json_page(raw: tuple[object, int, int, int, bool]) -> list[items.Ite
     positions = range(max(after + 1, 0), min(before, len(elements)))
     wanted = positions[::-1][:limit] if newest_first else positions[:limit]
     return [(place, elements[place]) for place in wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where the positions of a progression stand.
+
+    Attributes:
+        generation: Theirs; None without a state row and for a missing progression.
+        head: The first ids, each at the ordinal that is its index, still to be expanded; None if there are none.
+        items_after: The item rows above this ordinal come behind them; None if no item row is served.
+    """
+
+    generation: int | None
+    head: Deferred[list[Any]] | None = field(default=None, repr=False)
+    items_after: int | None = None
+
+
+def order_of(conn: Connection, /, progression_id: str, *, generation: int | None = None) -> Order:
+    """Where to read a progression from, for those who join its item rows themselves.
+
+    Raises:
+        StaleCursorError: The progression's generation is not the one given.
+        ProgressionBlockedError: No representation is trustworthy.
+        PrefixGapError: Compat read is on and prefix and tail do not meet.
+
+    Cost: some seeks, and the JSON value where it is served.
+    Contract: ADR-0117 D1, D4; design decisions 3, 4.
+    """
+    source, state, current = _checked_route(conn, progression_id, generation)
+    if source is ReadSource.MISSING:
+        return Order(current)
+    if source is ReadSource.ITEMS:
+        return Order(current, None, items.MIN_ORDINAL)
+    if source is ReadSource.COMPAT and state is not None:
+        prefix = _prefix(conn, state)
+        head = Deferred(prefix, compat.frozen_ids, prefix.size, _note_compat)
+        return Order(current, head, prefix.count - 1)
+    text, size = _text(conn, progression_id)
+    return Order(current, Deferred(text, parse_readable, size))
 
 
 def count_progression_items(conn: Connection, /, progression_id: str) -> Deferred[int]:

@@ -260,11 +260,11 @@ def _again(claim: Claim, params_hash: str, outcome: str | None) -> Reply | Refus
     try:
         if outcome is None:
             raise ResultNotKeptError
-        kept = _kept.decode(outcome)
+        kept: _Kept = wire.written_from(outcome, _kept, wire.raw_result)
         if kept.error is None:
             return Reply(claim.codec.decode_result(kept.result), claim.key.answered_again)
         error = wire.error_from_problem(kept.error)
-    except (ResultNotKeptError, WireError, msgspec.MsgspecError):
+    except (ResultNotKeptError, WireError, ValueError, RecursionError):
         # A row of another version may hold what this one cannot read.
         error = ResultNotKeptError()
     error.replayed = True
@@ -277,7 +277,7 @@ def _outcome(codec: wire.Codec, found: Any) -> str | None:
         if isinstance(found, Refused):
             text = b'{"error":' + wire.encode(wire.problem(found.error)) + b"}"
         else:
-            text = b'{"result":' + codec.encode(found.value if isinstance(found, Reply) else found) + b"}"
+            text = b'{"result":' + codec.encode_result(found.value if isinstance(found, Reply) else found) + b"}"
     except InvalidInputError:
         return None
     return text.decode() if len(text) <= _OUTCOME_BYTES else None

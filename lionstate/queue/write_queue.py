@@ -26,6 +26,7 @@ from lionstate.queue.batch import Probe, QueuedBatch
 from lionstate.queue.ending import observe_batch, refusal, safely
 from lionstate.queue.holds import HoldModel
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
+from lionstate.queue.turns import Turns
 from lionstate.queue.waiting import WaitingRoom
 
 __all__ = ["WriteQueue"]
@@ -55,9 +56,8 @@ class WriteQueue:
         self._free_lanes = writer.lanes
         self._claims = threading.Lock()
         self._holds = HoldModel()
+        self._turns = Turns(self._room, self.limits, self._holds)
         self._gathering = False
-        self._since_maintenance = 0
-        self._last_was_maintenance = False
         self._sweeping: asyncio.TimerHandle | None = None
         self._joining: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,11 +119,8 @@ class WriteQueue:
         """Age of the ticket that has waited longest; 0 when none waits."""
         return self._room.oldest_age_seconds()
 
-    def _hold_of(self, ticket: Ticket) -> float:
-        return self._holds.of(ticket.name)
-
     def _pump(self) -> None:
-        while not self._gathering and self._another_lane_pays() and (tickets := self._next_batch()):
+        while not self._gathering and self._another_lane_pays() and (tickets := self._turns.next_batch()):
             self._free_lanes -= 1
             self._room.fly(tickets)
             batch = QueuedBatch(self.writer.dialect, self.claim, tickets)
@@ -158,29 +155,6 @@ class WriteQueue:
     def _joined(self) -> None:
         self._joining = None
         self._pump()
-
-    def _next_batch(self) -> list[Ticket]:
-        maintenance = self._room.head(TicketClass.MAINTENANCE)
-        due = maintenance is not None and (
-            self._room.head(TicketClass.REQUEST) is None or self._maintenance_is_due(maintenance)
-        )
-        if due and (tickets := self._room.pick(TicketClass.MAINTENANCE, 1, self._hold_of)):
-            self._since_maintenance = 0
-            self._last_was_maintenance = True
-            return tickets
-        tickets = self._room.pick(TicketClass.REQUEST, self.limits.max_batch_operations, self._hold_of)
-        if tickets:
-            self._since_maintenance += 1
-            self._last_was_maintenance = False
-        return tickets
-
-    def _maintenance_is_due(self, head: Ticket) -> bool:
-        # Never twice in a row: a request that waits is starved by nothing.
-        if self._last_was_maintenance:
-            return False
-        waited = time.monotonic() - head.submitted_at
-        limits = self.limits
-        return self._since_maintenance >= limits.maintenance_after_batches or waited >= limits.maintenance_after_seconds
 
     def claim(self, tickets: Sequence[Ticket], now: float) -> list[Ticket]:
         """Take the tickets that are still wanted; called when the writer holds its lock, on its thread."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, Connection, Select, bindparam, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, bindparam, select
 
 from lionstate.dialects import dialect_of
-from lionstate.dialects.statement import compiled_once
+from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.engine import Continued, Deferred
-from lionstate.errors import InvalidInputError
-from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL, Item
-from lionstate.progression.reads import PLAIN_ITEMS, get_progression, list_progression_items, plainly_in_items
+from lionstate.errors import InvalidInputError, StaleCursorError
+from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL
+from lionstate.progression.reads import PLAIN_ITEMS, Order, get_progression, order_of, plainly_in_items
 from lionstate.records.arguments import optional, page_limit, takes, whole
 from lionstate.records.messages import (
     decoded_by_id,
     decoded_rows,
     message_pages,
+    present_ids,
     raw_columns,
     size_of,
     usable_ids,
@@ -41,29 +42,39 @@ class _Page(NamedTuple):
     forward: bool
 
 
-_PAGES_FOR: dict[tuple[str, bool], Select[Any]] = {}
+# Ids whose rows are looked for at once behind a page's first ones.
+_STEP: Final = 500
+_PAGES_FOR: dict[tuple[str, bool, bool], Select[Any]] = {}
 
 
-def page_query(conn: Connection, /, *, forward: bool) -> Select[Any]:
-    """A page of a branch whose progression is in ``items``, no row at all for any other.
+def page_query(conn: Connection, /, *, forward: bool, plain: bool) -> Select[Any]:
+    """A page of the messages of item rows, which passes over those without a message.
 
-    Binds: ``branch``, ``after``, ``before``, ``count`` and those of ``plainly_in_items``.
+    Args:
+        plain: Of a branch (bind ``branch``) whose progression is in ``items``, no row at all for any other, with the
+            generation as last column. Otherwise of a progression (bind ``pid``), whatever its phase.
+
+    Binds: ``after``, ``before`` and ``count`` as well, and when plain those of ``plainly_in_items``.
 
     Cost: a primary-key range of items and a seek for each one's message.
     """
     dialect = dialect_of(conn)
-    key = (dialect.capabilities.name, forward)
+    key = (dialect.capabilities.name, forward, plain)
     if key not in _PAGES_FOR:
         item, state = progression_items.c, progression_storage_state.c
-        progression = (
-            select(state.progression_id)
+        of_branch = (
+            select()
             .join_from(branches, progression_storage_state, state.progression_id == branches.c.progression_id)
-            .where(branches.c.id == bindparam("branch"), plainly_in_items())
-            .scalar_subquery()
+            .where(branches.c.id == bindparam("branch"))
         )
+        progression: ColumnElement[str] = bindparam("pid", type_=Text)
+        columns = raw_columns(dialect, item.ordinal)
+        if plain:
+            progression = of_branch.add_columns(state.progression_id).where(plainly_in_items()).scalar_subquery()
+            columns.append(of_branch.add_columns(state.generation).scalar_subquery())
         joined = progression_items.join(messages, messages.c.id == item.message_id)
         _PAGES_FOR[key] = (
-            select(*raw_columns(dialect, item.ordinal))
+            select(*columns)
             .select_from(with_classes(joined))
             .where(item.progression_id == progression)
             .where(item.ordinal > bindparam("after", type_=BigInteger))
@@ -78,8 +89,9 @@ _ordinal = optional(whole(MIN_ORDINAL, MAX_ORDINAL))
 
 
 def _bounds_need_a_limit(params: dict[str, Any]) -> dict[str, Any]:
-    if params.get("limit") is None and (params.get("after_ordinal"), params.get("before_ordinal")) != (None, None):
-        raise InvalidInputError("after_ordinal and before_ordinal need a limit")
+    given = (params.get("after_ordinal"), params.get("before_ordinal"), params.get("generation"))
+    if params.get("limit") is None and given != (None, None, None):
+        raise InvalidInputError("after_ordinal, before_ordinal and generation need a limit")
     return params
 
 
@@ -89,6 +101,7 @@ def _bounds_need_a_limit(params: dict[str, Any]) -> dict[str, Any]:
     limit=optional(page_limit),
     after_ordinal=_ordinal,
     before_ordinal=_ordinal,
+    generation=_ordinal,
 )
 def get_branch_messages(
     conn: Connection,
@@ -98,6 +111,7 @@ def get_branch_messages(
     limit: int | None = None,
     after_ordinal: int | None = None,
     before_ordinal: int | None = None,
+    generation: int | None = None,
 ) -> Deferred[list[dict[str, Any]]]:
     """The messages of a branch in the order of its progression, or a page; ids without a row are left out.
 
@@ -105,18 +119,20 @@ def get_branch_messages(
     was deleted.
 
     Raises:
+        StaleCursorError: The generation of the branch's progression is not the one given.
         MalformedCollectionError: The JSON value is the authority and no JSON array.
         ProgressionBlockedError: No representation is trustworthy.
         PrefixGapError: Compat read is on and prefix and tail do not meet.
 
     Cost: without a limit the whole history, 500 messages per query; with one a single query in ``items``, elsewhere
-    the JSON value and one more query.
-    Contract: ADR-0055 D3; ADR-0117 D4; reference §2.1, §4 row 18.
+    the JSON value, once, and one more query. Where messages are gone: a seek for each place passed over in ``items``,
+    elsewhere one query of keys per 500 of them and one more.
+    Contract: ADR-0055 D3; ADR-0117 D4; design decision 4; reference §2.1, §4 row 18.
     """
     if limit is not None:
         after = MIN_ORDINAL if after_ordinal is None else after_ordinal
         before = MAX_ORDINAL if before_ordinal is None else before_ordinal
-        return _page(conn, branch_id, _Page(after, before, limit, after_ordinal is not None))
+        return _page(conn, branch_id, _Page(after, before, limit, after_ordinal is not None), generation)
     progression_id = _progression_of(conn, branch_id)
     if progression_id is None:
         return Deferred([], _nothing)
@@ -142,12 +158,8 @@ def _then_messages(finish: Callable[[Any], Any], raw: Any) -> Continued[list[dic
 
 def _read_messages(conn: Connection, ids: Sequence[str]) -> Deferred[list[dict[str, Any]]]:
     usable = usable_ids(ids)
-    return _messages(conn, usable, functools.partial(_in_order, usable))
-
-
-def _messages(conn: Connection, usable: Sequence[str], finish: Callable[[Any], Any]) -> Deferred[list[dict[str, Any]]]:
-    rows = [row for page in message_pages(conn, list(dict.fromkeys(usable))) for row in page]
-    return Deferred(rows, finish, size_of(rows))
+    rows = _rows_of(conn, usable)
+    return Deferred(rows, functools.partial(_in_order, usable), size_of(rows))
 
 
 def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -155,58 +167,116 @@ def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [found[one] for one in ids if one in found]
 
 
-def _page(conn: Connection, branch_id: str, page: _Page) -> Deferred[list[dict[str, Any]]]:
-    bound = {"branch": branch_id, "after": page.after, "before": page.before, "count": page.limit, **PLAIN_ITEMS}
-    rows = dialect_of(conn).seek_rows(conn, compiled_once(page_query(conn, forward=page.forward)), bound)
+def _page(conn: Connection, branch_id: str, page: _Page, generation: int | None) -> Deferred[list[dict[str, Any]]]:
+    statement, bound = _item_rows_query(conn, page, {"branch": branch_id, **PLAIN_ITEMS}, plain=True)
+    rows = _in_page_order(page, dialect_of(conn).seek_rows(conn, statement, bound))
     if rows:
-        if not page.forward:
-            rows.reverse()
-        return Deferred(rows, decoded_rows, size_of(rows))
+        current = rows[0][-1]
+        if generation not in (None, current):
+            raise StaleCursorError()
+        rows = [row[:-1] for row in rows]
+        return Deferred(rows, functools.partial(_finish_rows, current), size_of(rows))
     progression_id = _progression_of(conn, branch_id)
-    return Deferred([], _nothing) if progression_id is None else _places(conn, progression_id, page, [])
+    if progression_id is not None:
+        return _in_general(conn, page, progression_id, order_of(conn, progression_id, generation=generation))
+    if generation is not None:
+        raise StaleCursorError()
+    return Deferred([], _nothing)
 
 
-def _places(
-    conn: Connection, progression_id: str, page: _Page, held: list[dict[str, Any]]
-) -> Deferred[list[dict[str, Any]]]:
-    """The general way, in every phase: a page of places, then their messages, and again while ids have no row."""
-    order: Deferred[Any] = list_progression_items(
-        conn,
-        progression_id,
-        after_ordinal=page.after,
-        before_ordinal=page.before,
-        limit=page.limit,
-        newest_first=not page.forward,
+def _item_rows_query(
+    conn: Connection, page: _Page, named: dict[str, Any], *, plain: bool
+) -> tuple[Statement, dict[str, Any]]:
+    bound = {"after": page.after, "before": page.before, "count": page.limit, **named}
+    return compiled_once(page_query(conn, forward=page.forward, plain=plain)), bound
+
+
+def _in_page_order(page: _Page, rows: list[Any]) -> list[Any]:
+    return rows if page.forward else rows[::-1]
+
+
+def _in_general(conn: Connection, page: _Page, progression_id: str, order: Order) -> Deferred[list[dict[str, Any]]]:
+    """A page in every phase: messages of item rows, and before them those of ids that stand in a JSON value."""
+    tail: list[Any] = []
+    if order.items_after is not None:
+        behind = page._replace(after=max(page.after, order.items_after))
+        dialect_of(conn).prefer_indexes(conn)
+        statement, bound = _item_rows_query(conn, behind, {"pid": progression_id}, plain=False)
+        tail = _in_page_order(page, statement.rows(conn, bound))
+    if order.head is None:
+        return Deferred(tail, functools.partial(_finish_rows, order.generation), size_of(tail))
+    after_head = functools.partial(_then_head, order.head.finish, page, order.generation, tail)
+    return dataclasses.replace(order.head, finish=after_head)
+
+
+def _finish_rows(generation: int | None, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    found = decoded_rows(rows)
+    for message in found:
+        message["generation"] = generation
+    return found
+
+
+def _then_head(
+    finish: Callable[[Any], Any], page: _Page, generation: int | None, tail: list[Any], raw: Any
+) -> Continued[list[dict[str, Any]]] | list[dict[str, Any]]:
+    """The value is expanded once; what may be on the page is looked up in one later snapshot."""
+    ids: list[Any] = finish(raw)
+    first, wanted = max(page.after + 1, 0), page.limit if page.forward else page.limit - len(tail)
+    ids = ids[first : max(page.before, 0)]
+    if not ids or not wanted:
+        return _finish_rows(generation, tail)
+    return Continued(
+        functools.partial(_read_head, ids=ids, first=first, wanted=wanted, page=page, generation=generation, tail=tail)
     )
-    return dataclasses.replace(order, finish=functools.partial(_then_page, order.finish, progression_id, page, held))
 
 
-def _then_page(
-    finish: Callable[[Any], Any], progression_id: str, page: _Page, held: list[dict[str, Any]], raw: Any
-) -> Continued[list[dict[str, Any]]] | list[dict[str, Any]]:
-    places: list[Item] = finish(raw)
-    if not places:
-        return held
-    return Continued(functools.partial(_read_page, progression_id=progression_id, page=page, held=held, places=places))
-
-
-def _read_page(
-    conn: Connection, progression_id: str, page: _Page, held: list[dict[str, Any]], places: list[Item]
+def _read_head(
+    conn: Connection,
+    *,
+    ids: list[Any],
+    first: int,
+    wanted: int,
+    page: _Page,
+    generation: int | None,
+    tail: list[Any],
 ) -> Deferred[list[dict[str, Any]]]:
-    usable = usable_ids(one for _, one in places)
-    return _messages(conn, usable, functools.partial(_placed, progression_id, page, held, places))
+    places = range(len(ids)) if page.forward else range(len(ids))[::-1]
+    rows = _rows_of(conn, (ids[place] for place in places[:wanted]))
+    there = {row[0] for row in rows}
+    found = _having_rows(ids, places[:wanted], there)
+    if len(found) < wanted and len(places) > wanted:
+        further = _next_places(conn, ids, places[wanted:], wanted - len(found))
+        rows += _rows_of(conn, (ids[place] for place in further if ids[place] not in there))
+        found += further
+    placed = [(first + place, ids[place]) for place in sorted(found)]
+    finish = functools.partial(_finish_head, placed, page.limit, generation, tail)
+    return Deferred(rows, finish, size_of(rows) + size_of(tail))
 
 
-def _placed(
-    progression_id: str, page: _Page, held: list[dict[str, Any]], places: list[Item], rows: Sequence[Any]
-) -> Continued[list[dict[str, Any]]] | list[dict[str, Any]]:
-    found = decoded_by_id(rows)
+def _rows_of(conn: Connection, ids: Iterable[Any]) -> list[Any]:
+    return [row for rows in message_pages(conn, list(dict.fromkeys(usable_ids(ids)))) for row in rows]
+
+
+def _having_rows(ids: list[Any], places: Iterable[int], there: Collection[str]) -> list[int]:
     # What stands in a legacy value beside ids may have no hash.
-    there = [(place, found[one]) for place, one in places if isinstance(one, str) and one in found]
-    new = [{**message, "ordinal": place} for place, message in there]
-    held = [*held, *new] if page.forward else [*reversed(new), *held]
-    if len(held) >= page.limit or len(places) < page.limit:
-        return held[: page.limit] if page.forward else held[-page.limit :]
-    last = places[-1][0]
-    rest = page._replace(after=last) if page.forward else page._replace(before=last)
-    return Continued(functools.partial(_places, progression_id=progression_id, page=rest, held=held))
+    return [place for place in places if isinstance(ids[place], str) and ids[place] in there]
+
+
+def _next_places(conn: Connection, ids: list[Any], places: Sequence[int], count: int) -> list[int]:
+    """The first ``count`` places whose messages exist. Cost: one query of keys per 500 places passed over."""
+    dialect_of(conn).prefer_indexes(conn)
+    found: list[int] = []
+    for start in range(0, len(places), _STEP):
+        some = places[start : start + _STEP]
+        found += _having_rows(ids, some, present_ids(conn, usable_ids(ids[place] for place in some)))
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def _finish_head(
+    placed: list[tuple[int, str]], limit: int, generation: int | None, tail: list[Any], rows: Sequence[Any]
+) -> list[dict[str, Any]]:
+    found = decoded_by_id(rows)
+    head = [{**found[one], "ordinal": place, "generation": generation} for place, one in placed]
+    return [*head, *_finish_rows(generation, tail[: limit - len(head)])]

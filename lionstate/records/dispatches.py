@@ -234,7 +234,7 @@ def purge_dispatch(conn: Connection, /, dispatch_id: str, *, actor: str = _PURGE
 
 def _some_criterion(params: dict[str, Any]) -> dict[str, Any]:
     if params.get("status") is None and params.get("before") is None:
-        raise InvalidInputError("a purge needs status, before or both")
+        raise InvalidInputError("a purge needs a status, a time before which they last changed, or both")
     return params
 
 

@@ -45,10 +45,11 @@ def hash_params(params: Mapping[str, Any]) -> str:
     """The hash that ties an approval to the parameters it was asked for.
 
     Raises:
-        InvalidInputError: The parameters have no form in JSON.
+        InvalidInputError: The parameters have no form in JSON, as NaN.
     """
     try:
-        return _hash_json(params)
+        # As they arrive over HTTP: keys that are no text are told apart, and put in order, as text.
+        return _hash_json(json.loads(json.dumps(params, allow_nan=False)))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"params cannot be hashed as JSON: {type(error).__name__}") from error
 
@@ -95,14 +96,19 @@ def verify_links(
     return {"valid": broken is None, "total_entries": total, "broken": broken}
 
 
-def _problem(row: Mapping[str, Any], sequence: int, previous: str, hmac_key: str | None) -> str | None:
+def _problem(row: Mapping[str, Any], sequence: int, previous: object, hmac_key: str | None) -> str | None:
     if row["sequence"] != sequence:
         return f"sequence {sequence} is missing"
-    content_hash = _content_hash(row)
+    try:
+        content_hash = _content_hash(row)
+    except TypeError:
+        return "the content holds a value that was never hashed: it is neither text nor a number"
     if content_hash != row["content_hash"]:
         return "the content is not what was hashed"
     if row["previous_hash"] != previous:
         return "it does not follow the entry before it"
+    if not isinstance(previous, str):
+        return "the chain hash of the entry before it is not text"
     if _sha256(content_hash + previous) != row["chain_hash"]:
         return "the chain hash is not that of content and predecessor"
     if hmac_key is None:
@@ -111,4 +117,6 @@ def _problem(row: Mapping[str, Any], sequence: int, previous: str, hmac_key: str
     if row["hmac_sig"] is None:
         return "the signature is missing"
     expected = _signature(row["chain_hash"], row["created_at"], hmac_key)
-    return None if hmac.compare_digest(expected, row["hmac_sig"]) else "the signature is not that of the key"
+    # As bytes: what was put there need be neither ASCII nor text.
+    found = str(row["hmac_sig"]).encode()
+    return None if hmac.compare_digest(expected.encode(), found) else "the signature is not that of the key"

@@ -171,7 +171,7 @@ def checked_record(params: Mapping[str, Any]) -> dict[str, Any]:
     if "msg" in found:
         found["msg"] = checked_message(found["msg"])
     if "msgs" in found:
-        found["msgs"] = [checked_message(msg) for msg in _several("msgs", found["msgs"])]
+        found["msgs"] = [_checked_at(place, msg) for place, msg in enumerate(_several("msgs", found["msgs"]))]
     if "progression_ids" in found:
         ids = _several("progression_ids", found["progression_ids"])
         found["progression_ids"] = [check_text("progression_ids", one) for one in ids]
@@ -181,6 +181,13 @@ def checked_record(params: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("activity_at") is not None:
         found["activity_at"] = finite_number("activity_at", found["activity_at"])
     return found
+
+
+def _checked_at(place: int, msg: Any) -> MessageRow:
+    try:
+        return checked_message(msg)
+    except InvalidInputError as error:
+        raise type(error)(f"msgs[{place}]: {error}") from error
 
 
 def _several(name: str, value: object) -> Iterable[Any]:

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, null, sele
 from lionstate.dialects import Dialect, dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Deferred
-from lionstate.errors import InvalidInputError
+from lionstate.errors import BackendError, InvalidInputError
 from lionstate.records.schemas import merged, row_schema
 from lionstate.records.values import check_text, encoded_json, finite_number, require_keys
 from lionstate.schema.conversation import message_types, messages
@@ -32,6 +32,8 @@ __all__ = [
     "get_messages",
     "message_pages",
     "messages_by_id",
+    "present_ids",
+    "present_query",
     "raw_columns",
     "size_of",
     "usable_ids",
@@ -144,14 +146,18 @@ def _packed(embedding: object) -> bytes | None:
         raise InvalidInputError("the embedding holds a number beyond float32") from None
 
 
-def _unpacked(stored: bytes | None) -> list[float] | None:
+def _unpacked(stored: object) -> list[float] | None:
     if stored is None:
         return None
+    if not isinstance(stored, (bytes, bytearray, memoryview)):
+        kind = type(stored).__name__
+        raise BackendError(f"a stored embedding is {kind} where packed numbers belong: repair that row of messages")
     whole = len(stored) - len(stored) % 4
     return list(struct.unpack(f"<{whole // 4}f", stored[:whole]))
 
 
 _MESSAGES_FOR: dict[str, Select[Any]] = {}
+_PRESENT_FOR: dict[str, Select[Any]] = {}
 
 
 def raw_columns(dialect: Dialect, place: ColumnElement[Any]) -> list[ColumnElement[Any]]:
@@ -181,6 +187,21 @@ def messages_by_id(conn: Connection, /) -> Select[Any]:
             .where(dialect.among(messages.c.id, "ids"))
         )
     return _MESSAGES_FOR[name]
+
+
+def present_query(conn: Connection, /) -> Select[Any]:
+    """The query of which ids of a set (bind ``ids``) have a row."""
+    dialect = dialect_of(conn)
+    name = dialect.capabilities.name
+    if name not in _PRESENT_FOR:
+        _PRESENT_FOR[name] = select(messages.c.id).where(dialect.among(messages.c.id, "ids"))
+    return _PRESENT_FOR[name]
+
+
+def present_ids(conn: Connection, /, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that have a row. Cost: one query that looks into the primary key only."""
+    rows = compiled_once(present_query(conn)).rows(conn, {"ids": dialect_of(conn).bind_ids(ids)})
+    return {row[0] for row in rows}
 
 
 def message_pages(conn: Connection, /, ids: Sequence[str]) -> Iterator[list[Any]]:
@@ -232,7 +253,7 @@ def size_of(rows: Sequence[Sequence[Any]]) -> int:
     except TypeError:  # A number, which SQLite stores as such.
         total = sum(len(row[_CONTENT]) for row in rows if isinstance(row[_CONTENT], str))
     if any(map(_embedding_of, rows)):
-        total += sum(len(row[_EMBEDDING] or b"") for row in rows)
+        total += sum(len(row[_EMBEDDING]) for row in rows if isinstance(row[_EMBEDDING], bytes))
     return min(total + 64 * len(rows), _MOST_SIZE)
 
 

@@ -9,9 +9,11 @@ from lionstate.wire.batches import (
     BatchResponse,
     decode_batch_request,
     decode_batch_response,
+    raw_result,
 )
-from lionstate.wire.codec import Codec, canonical, codec_of, decode_call, encode
+from lionstate.wire.codec import Codec, canonical, codec_of, decode_answer, decode_call, encode, encode_result
 from lionstate.wire.problems import decode_problem, error_from_problem, problem
+from lionstate.wire.stored import written_from
 
 __all__ = [
     "BatchCall",
@@ -21,11 +23,15 @@ __all__ = [
     "Codec",
     "canonical",
     "codec_of",
+    "decode_answer",
     "decode_batch_request",
     "decode_batch_response",
     "decode_call",
     "decode_problem",
     "encode",
+    "encode_result",
     "error_from_problem",
     "problem",
+    "raw_result",
+    "written_from",
 ]

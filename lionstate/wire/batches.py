@@ -7,8 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from lionstate.errors import InvalidInputError, WireError
-from lionstate.wire.codec import sentence
+from lionstate.wire.codec import encode_result, sentence
 from lionstate.wire.doubled import refuse_doubled_keys
+from lionstate.wire.stored import written_from
 
 __all__ = [
     "BatchCall",
@@ -17,6 +18,7 @@ __all__ = [
     "BatchResponse",
     "decode_batch_request",
     "decode_batch_response",
+    "raw_result",
 ]
 
 
@@ -75,9 +77,21 @@ def decode_batch_response(body: bytes, *, expected: int) -> list[BatchReply]:
         WireError: It is none, or it does not have one reply for each of `expected` operations.
     """
     try:
-        results = _batch_response.decode(body).results
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+        results: list[BatchReply] = written_from(body, _batch_response, _with_raw_results).results
+    except (ValueError, RecursionError) as exc:
         raise WireError("the answer to a batch could not be understood") from exc
     if len(results) != expected:
         raise WireError(f"the answer to a batch of {expected} has {len(results)} results")
     return results
+
+
+def _with_raw_results(found: Any) -> Any:
+    replies = found.get("results") if isinstance(found, dict) else None
+    return {"results": [raw_result(one) for one in replies]} if isinstance(replies, list) else found
+
+
+def raw_result(found: Any) -> Any:
+    """A decoded reply with its ``result`` as JSON again."""
+    if not isinstance(found, dict) or "result" not in found:
+        return found
+    return {**found, "result": msgspec.Raw(encode_result(found["result"]))}

@@ -159,6 +159,31 @@ async def test_a_malformed_collection_stops_nothing(backend: Backend, state: Any
     assert ["broken", "mentioned"] == await _left(backend, "messages")
 
 
+async def test_a_collection_that_is_not_utf8_stops_nothing(backend: Backend, state: Any) -> None:
+    """The same for text that SQLite's driver cannot decode."""
+    if backend.is_postgresql:
+        return
+    await _messages(backend, "own", "mentioned", "plain")
+    await backend.put_progression("bad own", "[]")
+    await backend.put_progression("bad other", "[]")
+    await put_progression(backend, "p", "json", ["mentioned", "plain"])
+    await _session(backend, "s1", "bad own")
+    await _session(backend, "s2", "p")
+    # ["own", \xff"]  and  "mentioned \xff"
+    await _damage(backend, "bad own", "5b226f776e222c22ff225d")
+    await _damage(backend, "bad other", "226d656e74696f6e656420ff22")
+    expected = _counts(2, 0, 2, 1, unreadable=["bad other", "bad own"])
+    assert expected == await _prune(state, dry=True)
+    assert expected == await _prune(state)
+    assert ["mentioned", "own"] == await _left(backend, "messages")
+
+
+async def _damage(backend: Backend, progression_id: str, digits: str) -> None:
+    await backend.execute(
+        f"UPDATE progressions SET collection = CAST(x'{digits}' AS TEXT) WHERE id = :id", id=progression_id
+    )
+
+
 @pytest.mark.parametrize("text", ['{"0": "m"}', '"m"'])
 async def test_json_that_is_no_array_is_as_unreadable(backend: Backend, state: Any, text: str) -> None:
     await _messages(backend, "m")

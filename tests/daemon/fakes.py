@@ -136,7 +136,7 @@ class FakeStore:
 
     def _apply(self, name: str, params: dict[str, Any]) -> Any:
         if name == "put_number":
-            return float("nan") if params["key"] == "nan" else params["number"]
+            return {"nan": float("nan"), "odd": object()}.get(params["key"], params["number"])
         progression_id: str = params["progression_id"]
         if progression_id == "blocked":
             raise ProgressionBlockedError(reason="malformed_json")

@@ -29,7 +29,7 @@ from lionstated.api import (
     peer_policy,
     service_app,
 )
-from lionstated.api.access import caller_of
+from lionstated.api.access import actor_of, caller_of
 from lionstated.api.problems import Guard, Policy
 from lionstated.api.server import Connection, Peer
 from lionstated.board import Board
@@ -233,6 +233,7 @@ def test_callers_are_told_apart_by_name(tmp_path: Path) -> None:
         scope: dict[str, Any] = {"headers": [(b"authorization", b"Bearer " + secret)]}
         bearers(scope)
         found.append(caller_of(scope))
+        assert caller_of(scope) == actor_of(scope)
     assert ["token:a", "token:a", "token:b", "token:write"] == found
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from lionstate.errors import BackendUnavailableError
 from lionstated import starting
-from lionstated.api import failures
+from lionstated.api import Verb, failures
 from lionstated.assembly import assemble
 from lionstated.metrics import Metrics
 from lionstated.notify import Notifier
@@ -165,7 +165,7 @@ async def test_ready_again_when_a_write_succeeds(
         ops = daemon.addresses["ops"]
         assert (200, {"state": "ready"}) == await probe(ops)
         assert 500 == (await http.post(APPEND, json={"progression_id": "unknown", "message_id": "m"})).status
-        assert (503, {"state": "ready", "reason": "outcome_unknown"}) == await probe(ops)
+        assert (503, {"state": "unavailable", "reason": "outcome_unknown"}) == await probe(ops)
         await tried.wait()
         assert 503 == (await probe(ops))[0]
         assert 200 == (await http.get("/v1/progressions/p")).status
@@ -204,9 +204,50 @@ async def test_not_ready_while_the_store_is_away_and_nobody_calls(
         for trouble, reason in ((away, "backend_unavailable"), (mute, "no_answer")):
             trouble.set()
             await eventually(lambda wanted=reason: daemon.health.reason == wanted)  # type: ignore[misc]
-            assert (503, {"state": "ready", "reason": reason}) == await probe(ops)
+            assert (503, {"state": "unavailable", "reason": reason}) == await probe(ops)
+            assert 0.0 == daemon.metrics.registry.get_sample_value("lionstate_up")
         back.set()
         await eventually(lambda: daemon.health.ready)
+        assert 1.0 == daemon.metrics.registry.get_sample_value("lionstate_up")
+
+
+async def test_verbs_name_a_database_that_does_not_answer(
+    serving: Serving, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fault 18: one asked before it is known is given up, those asked later are not begun; nobody waits for 30 s."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "_ANSWER_SECONDS", 0.01)
+    mute, back, begun = anyio.Event(), anyio.Event(), []
+
+    async def look() -> bool:
+        await anyio.lowlevel.checkpoint()
+        if mute.is_set():
+            await back.wait()
+        return False
+
+    async def status() -> int:
+        begun.append("status")
+        mute.set()
+        await back.wait()
+        return 7
+
+    async def pause() -> None:
+        begun.append("pause")
+
+    verbs = {"status": Verb("GET", status), "pause": Verb("POST", pause)}
+    async with serving({"look": look, "verbs": verbs}) as daemon:
+        for response in (
+            await http.get("/v1/migration/status"),
+            await http.get("/v1/migration/status"),
+            await http.post("/v1/migration/pause", json={}),
+        ):
+            said = await response.json()
+            assert (503, "backend_unavailable") == (response.status, said["code"])
+            assert said["detail"].startswith("no_answer since ")
+        assert ["status"] == begun
+        back.set()
+        await eventually(lambda: daemon.health.ready)
+        assert 7 == await (await http.get("/v1/migration/status")).json()
 
 
 async def test_a_full_disk_is_noticed_though_nobody_writes(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,13 +266,13 @@ async def test_a_full_disk_is_noticed_though_nobody_writes(serving: Serving, mon
         writes += 1
         await anyio.lowlevel.checkpoint()
         if not room.is_set():
-            raise BackendUnavailableError
+            raise BackendUnavailableError("no room", reason="disk_full")
 
     async with serving({"look": look, "probe": write}) as daemon:
         await looked.wait()
         assert (True, 0) == (daemon.health.ready, writes)
         doubtful.set()
-        await eventually(lambda: daemon.health.reason == "backend_unavailable")
+        await eventually(lambda: daemon.health.reason == "disk_full")
         room.set()
         await eventually(lambda: daemon.health.ready)
 

@@ -17,10 +17,11 @@ import pytest
 
 from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import Ownership, Pause, SignalStatus, ThrottleStatus
-from lionstate.migration.progress import UnderWay
+from lionstate.migration.progress import Activity, UnderWay
 from lionstated.assembly import assemble
 from lionstated.board import Board, Sources, Standing
 from lionstated.history import History
+from lionstated.logs import utc
 from lionstated.process import Daemon
 from tests.daemon.conftest import Serving
 from tests.daemon.fakes import settings_for
@@ -29,7 +30,10 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "secret-id"
 VOID = {"meta", "link", "rect", "br"}
-TOP = {"now", "state", "reason", "version", "database", "uptime_seconds", "queue", "migration", "history"}
+TOP = {
+    *("now", "state", "reason", "absent_since", "version", "database", "uptime_seconds", "queue", "migration"),
+    "history",
+}
 BELOW = {
     "queue": {"operations", "size_bytes", "age_seconds", "limit_operations"},
     "history": {"slot_seconds", "lock_p95_seconds", "lock_max_seconds", "wal_frames"},
@@ -164,6 +168,33 @@ async def test_figures_have_closed_keys_and_no_ids(folder: Path) -> None:
     (signal,) = migration["throttle"]["signals"]
     assert {"signal", "value", "limit", "tripped", "reason", "since"} == set(signal)
     assert (None, found.status.measured_at - 4.0) == (signal["value"], signal["since"])
+
+    _says_what_is_not_read(found)
+
+
+def _says_what_is_not_read(found: Standing) -> None:
+    """Decision 24: signals that are old, or of a store that does not answer, are tripped; and there is no time left."""
+    status, at = found.status, found.status.measured_at
+    signal = SignalStatus("wal_frames", 5.0, 20_000.0, False)
+    moving = replace(status.progress, activity=Activity.MOVING, left=4, items_per_second=9.0, eta_seconds=2.0)
+    known = replace(status, progress=moving, throttle=ThrottleStatus(signals=(signal,)))
+    board = Board(History(), Sources("SQLite", migration=lambda: Standing(known, True, ("pressure",), 10.0)))
+    for later, absent_since, waits_for in (
+        (9.0, None, None),
+        (11.0, None, f"status: not read since {utc(at)}"),
+        (1.0, at - 60, f"database: no_answer since {utc(at - 60)}"),
+    ):
+        board.clock = lambda later=later: at + later  # type: ignore[misc]
+        told = board.document("unavailable", "no_answer", absent_since)["migration"]
+        (one,) = told["throttle"]["signals"]
+        fresh = waits_for is None
+        assert told["waits_for"] == (["pressure"] if fresh else [waits_for, "pressure"])
+        wanted = {"activity": "moving", "eta_seconds": 2.0, "items_per_second": 9.0}
+        if not fresh:
+            wanted = {"activity": "waiting", "eta_seconds": None, "items_per_second": None}
+        assert wanted == {name: told[name] for name in wanted}
+        read = (5.0, False, None) if fresh else (None, True, "signal_unavailable")
+        assert read == (one["value"], one["tripped"], one["reason"])
 
 
 def _with_words(found: Standing) -> Standing:

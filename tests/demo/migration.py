@@ -35,7 +35,7 @@ from tests.support.postgres import PostgresServer
 _WRITERS = 4
 _MIGRATED = 19
 _START_SECONDS = 30.0
-_MIGRATION_SECONDS = 120.0
+_MIGRATION_SECONDS = 300.0
 _BETWEEN_MESSAGES = {"sqlite": 0.01, "postgresql": 0.01}
 
 console = Console(soft_wrap=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -139,7 +140,9 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert ("cap_items", 500, 1) == (step["stop_reason"], step["items"], step["chunks"])
     assert "incomplete" == shell.json("verify p")["outcome"]
     shell("pause --reason lunch")
-    assert re.match(r"migration: PAUSED by .*, until resumed: lunch$", shell("status").splitlines()[0])
+    # On the store or through a daemon: the user who runs the command.
+    who = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"migration: PAUSED by {who}, until resumed: lunch" == shell("status").splitlines()[0]
     assert "PAUSED" in shell("step", code=5).splitlines()[0]
     assert {"paused": False, "was_paused": True} == shell.json("resume")
     assert "was not paused" in shell("resume")
@@ -149,7 +152,9 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     shell("step --progression bad", code=8)
     shell("step --progression q --until-done")
     assert "match" == shell.json("verify p")["outcome"]
-    assert {"progression_id": "p", "compat_read": True} == shell.json("compat-read p --enable")
+    assert {"progression_id": "p", "compat_read": True, "expires_at": None} == shell.json("compat-read p --enable")
+    assert "compat read is on until 2040-01-31 18:00:00\n" == shell("compat-read p --enable --until 2040-01-31T18:00")
+    assert re.search(r"compat_read_until +2040-01-31 18:00:00\b", shell("explain p"))
     assert shell("compat-read --all --disable") == "compat read is off\n"
     shell("disable")
     assert "disabled by the operator" in shell("status")
@@ -182,7 +187,7 @@ def test_orders_and_cutovers_by_command(shell: Shell) -> None:
     assert "not copied yet" in shell("cutover p", code=7)
     shell("hold --all --reason nights --until 2h")
     shell("prioritize q")
-    shell("exclude p --until 2040-01-31T18:00")
+    assert "it is passed over until 2040-01-31 18:00:00\n" == shell("exclude p --until 2040-01-31T18:00")
     first = shell("status").splitlines()[0]
     assert re.search(r"BY COMMAND ONLY by \S+: nights; exclude 1; prioritize 1$", first), first
     assert {"operator": 1} == shell.json("step --until-done", code=8)["held"]
@@ -190,9 +195,13 @@ def test_orders_and_cutovers_by_command(shell: Shell) -> None:
     assert ({"json": 1, "dual": 1, "items": 0, "blocked": 1}, 1) == (found["phases"], found["ready"]["count"])
     assert found["orders"]["hold_all"]["reason"] == "nights"
     assert "ready for cutover: 1, the oldest proved" in shell("status")
-    assert "by command, or release --all" in shell("explain q")
+    explained = shell("explain q")
+    assert "by command, or release --all; it ends by itself at 20" in explained
+    assert re.search(r"ready_since +20\d\d-\d\d-\d\d ", explained)
+    assert re.search(r"size_bytes +[\d.]+ (Ki|Mi)?B\b", explained)
     assert 1 == shell.json("cutover --all-ready")["cut_over"]
-    assert {"excluded": False, "changed": True} == shell.json("exclude p --clear")
+    cleared = shell.json("exclude p --clear")
+    assert {"excluded": False, "changed": True, "expires_at": None} == cleared
     assert "was not excluded" in shell("exclude p --clear")
     shell("step --progression p --until-done", code=7)
     assert 1 == shell.json("cutover p")["cut_over"]

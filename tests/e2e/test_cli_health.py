@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sqlite3
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ def verdicts(done: Any) -> dict[str, str]:
 def test_health_of_a_daemon(folder: Path, daemons: Daemons) -> None:
     path = folder / "state.db"
     daemon = daemons(path)
-    ops = re.search(r'"ops": "(http://[^"]+)"', daemon.log.read_text(encoding="utf-8"))
-    assert ops is not None
+    # It serves before it has said so.
+    deadline = time.monotonic() + 30
+    while (ops := re.search(r'"ops": "(http://[^"]+)"', daemon.log.read_text(encoding="utf-8"))) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     socket = str(daemon.socket)
     ways = (
         ["--daemon", socket],

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lionstate import StateClient
+from lionstate import StateClient, StateDB
 from lionstate.cli import tables
 from lionstate.cli.commands import main
 from tests.e2e.conftest import Daemons
@@ -95,6 +95,28 @@ async def _fill(target: str) -> None:
                 branch_progression_id="b-new",
                 session_progression_id="p-new",
             )
+
+
+def test_text_with_half_a_character_is_shown(run: Command, folder: Path, daemons: Daemons) -> None:
+    """Directly and through a daemon: a replacement in a table, an escape in JSON."""
+    url, odd = str(folder / "state.db"), "half \ud83d"
+
+    async def fill() -> None:
+        async with StateDB(url) as state:
+            await state.create_progression("p")
+            await state.create_session(
+                {"id": "s", "progression_id": "p", "status": "running", "node_metadata": {odd: 1}}
+            )
+            await state.insert_messages([message("m", content={"text": odd, odd: 1e300})], progression_ids=["p"])
+
+    asyncio.run(fill())
+    for name in ("--url", "--daemon"):
+        where = [name, url if name == "--url" else daemons(url).target]
+        assert "1 of 1 sessions" in run("sessions", *where)
+        out = run("show-session", "s", *where)
+        assert 2 <= out.count("half \\ud83d") + out.count("half \ufffd") and "\ud83d" not in out
+        found = json.loads(run("show-session", "s", "--json", *where))
+        assert ({odd: 1}, odd) == (found["session"]["node_metadata"], found["last_messages"][0]["content"]["text"])
 
 
 def test_sessions_are_listed(run: Command, where: list[str]) -> None:

@@ -205,7 +205,7 @@ def test_a_password_is_not_in_the_process_list(folder: Path, daemons: Daemons) -
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"postgresql://user:hidden@127.0.0.1:{unused.getsockname()[1]}/db"
-        daemon = daemons(url, wait=False)
+        daemon = daemons(url, wait=False, database__replica_url=url)
         deadline = time.monotonic() + 30
         while "store_unavailable" not in daemon.log.read_text(encoding="utf-8"):
             assert time.monotonic() < deadline

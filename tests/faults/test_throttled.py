@@ -135,7 +135,7 @@ async def test_a_disk_that_fills_stops_migration_before_it_is_full(
     await put_progression(sqlite_store, "p", json.dumps(IDS))
     service = ProgressionMigrationService(sqlite_store)
     free = [100 * 2**20]
-    monkeypatch.setattr("lionstate.engine.load._free_bytes", lambda path: float(free[0]))
+    monkeypatch.setattr("lionstate.engine.load.Load.free_bytes", lambda load: float(free[0]))
     assert StopReason.THROTTLED == (await service.step()).stop_reason
     disk = await signal(service, "free_disk")
     assert (True, 100 * 2**20, 512 * 2**20, "under_floor") == (disk.tripped, disk.value, disk.limit, disk.reason)

@@ -183,10 +183,13 @@ async def test_a_compat_read_with_an_end(backend: Backend, state: Any) -> None:
     async def told() -> bool:
         return (await service.explain("p")).compat_read
 
-    await service.set_compat_read("p", True, expires_at=time.time() + 3_600)
+    end = time.time() + 3_600
+    await service.set_compat_read("p", True, expires_at=end)
     assert (False, True) == (await served(), await told())
+    assert pytest.approx(end) == (await service.explain("p")).compat_read_until
     await service.set_compat_read("p", True, expires_at=time.time() - 1)
     assert (True, False) == (await served(), await told())
+    assert (await service.explain("p")).compat_read_until is None
     await service.set_compat_read("p", True)
     assert not await served()
     await service.set_compat_read("p", False)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lionstate.cli import render, watch
 from lionstate.cli.reasons import foreign_lines
 from lionstate.errors import (
     InvalidInputError,
+    MalformedCollectionError,
     NotFoundError,
     ParityError,
     PhaseConflictError,
     ProgressionBlockedError,
 )
-from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, ForeignWriters, Representation
+from lionstate.migration import MIGRATABLE, RUNBOOK, Foreign, ForeignWriters, Ownership, Representation
 from lionstate.progression.digest import digest_of
 from tests.support.backends import Backend
 from tests.support.collection_texts import VECTORS
@@ -58,6 +61,38 @@ async def test_preflight_judges_as_admission_does(backend: Backend) -> None:
     assert found.verdicts.keys() - {MIGRATABLE} == (await service.status()).blocked.keys()
     with pytest.raises(InvalidInputError):
         await service.preflight(limit=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "works"),
+    [
+        ('["a"', "malformed_json", False),
+        ('{"a": 1}', "not_array", False),
+        ('["a", 1]', "non_string", True),
+        (json.dumps(["a\0b"]), "nul_in_id", True),
+        ('["\\ud800"]', "lone_surrogate", True),
+    ],
+)
+async def test_blocking_changes_nothing_about_reads_and_appends(
+    backend: Backend, state: Any, text: str, code: str, works: bool
+) -> None:
+    """As the README says for each code: odd elements are served, and what is no array is refused, then as before."""
+    await backend.put_progression("p", text)
+    for phase in ("json", "blocked"):
+        assert (phase, None if phase == "json" else code) == await phase_and_code(backend)
+        if works:
+            await state.append_to_progression("p", phase)
+            assert phase == (await state.get_progression("p"))[-1]
+        else:
+            for use in (state.get_progression("p"), state.append_to_progression("p", phase)):
+                with pytest.raises(MalformedCollectionError):
+                    await use
+        await until_done(service_of(backend))
+
+
+async def phase_and_code(backend: Backend) -> tuple[str, str | None]:
+    found = await service_of(backend).explain("p")
+    return found.phase, found.blocked_code
 
 
 async def test_preflight_pages(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +164,59 @@ async def test_explain_follows_a_progression(backend: Backend, state: Any) -> No
     found = await service.explain("p")
     assert ("items", "items", 20, ()) == (found.phase, found.authority, found.frozen_count, found.waits)
     assert found.cutover_at is not None
+
+
+async def test_explain_tells_its_turn(backend: Backend, state: Any) -> None:
+    """A small one behind a big copy: what is begun goes first, then the smallest; and whether the daemon migrates."""
+    await backend.put_progression("big", json.dumps(IDS))
+    service = service_of(backend)
+    await service.step(max_items=5, max_seconds=60)
+    insert = "INSERT INTO progression_sizes (progression_id, bytes, measured_at) VALUES (:pid, :size, 1.0)"
+    for name, count in (("tiny", 1), ("small", 3)):
+        await backend.put_progression(name, json.dumps(IDS[:count]))
+        await backend.execute(insert, pid=name, size=count)
+    assert () == (await service.explain("big")).waits
+    for name, before in (("tiny", "1 that are begun and 0 smaller"), ("small", "1 that are begun and 1 smaller")):
+        (wait,) = (await service.explain(name)).waits
+        assert before in wait
+    service.automatic = False
+    (wait,) = (await service.explain("small")).waits
+    assert "disabled in the daemon's settings" in wait
+    assert False is (await service.status()).automatic
+    await service.set_maintenance_enabled(True)
+    assert True is (await service.status()).automatic
+    assert "turn" in (await service.explain("small")).waits[0]
+    await service.prioritize("small")
+    assert () == (await service.explain("small")).waits
+
+
+async def test_a_watch_tells_what_the_status_tells(
+    backend: Backend, state: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that is left waits for a command: nothing moves, and the line says who ordered that."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await service.hold_all(reason="nights")
+    service.automatic = False
+    for _ in range(3):
+        await service.step(max_seconds=60)
+    found = await service.status()
+    watch._print_line(found)
+    line = capsys.readouterr().out
+    for part in (
+        "waiting: ",
+        "time left: unknown",
+        "cutovers BY COMMAND ONLY by test",
+        "ready for cutover: 1",
+        "disabled in the daemon's settings",
+        "progression-migrate enable",
+    ):
+        assert part in line
+    assert "moving" not in line
+    shown = watch.picture(found).renderables
+    assert any("BY COMMAND ONLY" in str(one) for one in shown) and any("ready for" in str(one) for one in shown)
+    render.status(replace(found, owner=Ownership("x", True, 3, 1.0, 5.0)), as_json=False)
+    assert "owner: the daemon, for" in capsys.readouterr().out
 
 
 def test_every_code_has_its_line() -> None:

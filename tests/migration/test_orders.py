@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.migration import (
 )
 
 IDS = make_ids(20)
+END = datetime(2040, 1, 31, 18, tzinfo=UTC).timestamp()
 
 
 async def put(backend: Backend, *names: str) -> None:
@@ -191,6 +193,12 @@ async def test_the_excluded_are_passed_over_and_the_prioritized_come_first(backe
     (order,) = status.orders.newest
     assert ("out", "exclude", "test", "under repair") == (order.progression_id, order.kind, order.actor, order.reason)
     assert "excluded by test" in (await service.explain("out")).waits[0]
+    await service.exclude("out", expires_at=END)
+    await service.hold("out", expires_at=END)
+    excluded, held = (await service.explain("out")).waits
+    assert excluded.endswith("until 2040-01-31 18:00:00 UTC, or exclude --clear")
+    assert held.endswith("release; it ends by itself at 2040-01-31 18:00:00 UTC")
+    await service.release("out")
     # By name it is worked on all the same; then everybody takes part again.
     assert 1 == (await service.step(progression_id="out", max_items=1, max_seconds=60)).items
     assert await service.exclude("out", clear=True)

@@ -172,6 +172,21 @@ async def test_what_no_step_has_measured_is_unknown(backend: Backend) -> None:
         await service.plan(limit=-1)
 
 
+async def test_the_rows_of_what_is_left_add_up_to_its_total(backend: Backend) -> None:
+    """fault 21: of a copy under way what is left of it, not the whole value."""
+    for name in ("done", "half", "whole"):
+        await backend.put_progression(name, json.dumps(IDS))
+    service = service_of(backend)
+    await service.step(progression_id="done", **WHOLE)
+    await service.step(progression_id="half", max_items=975, max_seconds=60)
+    found = await service.plan()
+    half, whole = found.next
+    assert (325, 1_300) == (half.items, whole.items)
+    assert found.work_seconds is not None and half.work_seconds is not None and whole.work_seconds is not None
+    assert half.work_seconds < 0.5 * whole.work_seconds
+    assert pytest.approx(half.work_seconds + whole.work_seconds) == found.work_seconds
+
+
 async def test_it_waits_for_no_writer(backend: Backend) -> None:
     """fault 48: no write lock; pages of what was not measured, the smallest first."""
     for number in range(12):

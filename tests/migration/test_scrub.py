@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lionstate.errors import BlockedCode, NotFoundError, PrefixGapError, ProgressionBlockedError
-from lionstate.migration import ProgressionMigrationService, ScrubSlice
+from lionstate.migration import ProgressionMigrationService, ScrubSlice, VerificationOutcome
 from tests.support.backends import Backend
 from tests.support.migration import (
     IDS,
@@ -150,6 +150,7 @@ CORRUPTIONS: dict[str, tuple[str | None, str | None, str, str, bool]] = {
     "JSON changed": (None, CHANGED, "foreign_write", "items", True),
     "JSON appended to": (None, json.dumps([*IDS, "theirs"]), "foreign_write", "items", True),
     "JSON of the same length": (None, json.dumps(["f" * 32, *IDS[1:]]), "foreign_write", "items", True),
+    "JSON cut off": (None, json.dumps(IDS[:4]), "foreign_write", "items", True),
     "JSON spelled otherwise": (None, json.dumps(IDS, separators=(",", ":")), "foreign_write", "items", True),
     "JSON truncated": (None, json.dumps(IDS)[:-40], "foreign_write", "items", True),
     "JSON no array": (None, "{}", "foreign_write", "items", True),
@@ -176,6 +177,17 @@ COMPAT = {
     "record of the rows",
     "row missing, JSON appended to",
 }
+# The first place where they differ, for those of the JSON.
+DIFFERENCES = {
+    "JSON changed": 0,
+    "JSON appended to": 20,
+    "JSON of the same length": 0,
+    "JSON cut off": 4,
+    "JSON spelled otherwise": None,
+    "JSON truncated": None,
+    "both changed": 0,
+    "row missing, JSON appended to": 7,
+}
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -190,6 +202,9 @@ async def test_each_corruption_is_found_in_one_pass_and_read_by_what_is_good(
         await backend.execute(sql)
     if text is not None:
         await rewrite(backend, text)
+    told = await service_of(backend).verify("p")
+    assert (VerificationOutcome.MISMATCH, code) == (told.outcome, told.code)
+    assert DIFFERENCES.get(name, told.first_difference) == told.first_difference
     (found,) = await whole_pass(service_of(backend))
     assert ({code: 1}, 0, 1) == (found.findings, found.not_blocked, found.pass_findings)
     assert ("blocked", authority, code, name in COMPAT) == await verdict(backend)
@@ -208,6 +223,19 @@ async def test_each_corruption_is_found_in_one_pass_and_read_by_what_is_good(
     before = await rows_of_everything(backend)
     await whole_pass(service_of(backend))
     assert before == await rows_of_everything(backend)
+
+
+async def test_what_a_read_asked_for_and_the_pass_meets_is_one_finding(backend: Backend, state: Any) -> None:
+    await cut_over(backend, state)
+    await rewrite(backend, CHANGED)
+    service = service_of(backend)
+    service.ask_scrub("p")
+    (found,) = await whole_pass(service)
+    assert ({"foreign_write": 1}, 1) == (found.findings, found.pass_findings)
+    # Asked for again, after a pass of its own.
+    service.ask_scrub("p")
+    found = await service.scrub(may_begin=False)
+    assert {"foreign_write": 1} == found.findings
 
 
 async def test_orphaned_rows_are_blocked(backend: Backend, state: Any) -> None:

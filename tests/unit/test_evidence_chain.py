@@ -54,3 +54,34 @@ def test_a_row_is_bound_to_the_one_before_it() -> None:
     assert sealed(_ROW, GENESIS, None)["hmac_sig"] is None
     assert verify_links([row], "key")["valid"] is True
     assert verify_links([row], "other")["valid"] is False
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("hmac_sig", "é", "not that of the key"),
+        ("hmac_sig", b"x", "not that of the key"),
+        ("hmac_sig", 5, "not that of the key"),
+        ("justification_reason", b"x", "neither text nor a number"),
+        ("created_at", b"x", "neither text nor a number"),
+        ("chain_hash", b"x", "the chain hash is not"),
+    ],
+)
+def test_a_value_that_no_lionstate_wrote_is_a_broken_link(column: str, value: object, said: str) -> None:
+    first = sealed(_ROW, GENESIS, "key")
+    second = sealed({**_ROW, "id": "e2", "sequence": 2}, first["chain_hash"], "key")
+    third = sealed({**_ROW, "id": "e3", "sequence": 3}, second["chain_hash"], "key")
+    found = verify_links([first, {**second, column: value}, third], "key")
+    assert (False, 3, 2, "e2") == (
+        found["valid"],
+        found["total_entries"],
+        found["broken"]["sequence"],
+        found["broken"]["id"],
+    )
+    assert said in found["broken"]["problem"]
+
+
+def test_a_part_may_follow_a_hash_that_is_no_text() -> None:
+    row = {**sealed({**_ROW, "sequence": 2}, GENESIS, None), "previous_hash": b"x"}
+    found = verify_links([row], None, after_sequence=1, before=b"x")  # type: ignore[arg-type]
+    assert "not text" in found["broken"]["problem"]

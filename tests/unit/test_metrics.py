@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from lionstate.migration import SignalStatus, ThrottleStatus
 from lionstated.metrics import Metrics
 
 
@@ -88,3 +91,21 @@ def test_exemplars_tell_the_lane_of_locks_and_commits() -> None:
         "lionstate_commit_seconds_bucket": ({"lane": "request"}, 0.3),
     } == found
     assert b" # {" not in metrics.exposition()[0]
+
+
+def test_a_signal_that_is_unread_or_old_is_nan() -> None:
+    """Decision 24: 0 would say that all is well."""
+    metrics = Metrics()
+
+    def told(what: str, signal: str) -> float:
+        value = metrics.registry.get_sample_value(f"lionstate_migration_throttle_{what}", {"signal": signal})
+        assert value is not None
+        return value
+
+    assert math.isnan(told("value", "wal_frames"))
+    assert math.isnan(told("limit", "wal_frames"))
+    metrics._throttle(ThrottleStatus(signals=(SignalStatus("queue_depth", 3.0, 9.0, False),)))
+    assert (3.0, 9.0) == (told("value", "queue_depth"), told("limit", "queue_depth"))
+    assert math.isnan(told("value", "wal_frames"))
+    metrics.is_stale = lambda: True
+    assert math.isnan(told("value", "queue_depth"))

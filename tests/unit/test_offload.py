@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import anyio.to_process
 import pytest
 
-from lionstate.engine import offload
+from lionstate.engine import Continued, offload
 
 
 def _doubled(text: str) -> str:
@@ -74,6 +75,17 @@ def test_a_script_without_a_guard_is_served_too(tmp_path: Path) -> None:
 
 def _as_they_are(values: dict[str, object]) -> dict[str, object]:
     return values
+
+
+def _to_read(text: str) -> Continued[object]:
+    return Continued(functools.partial(_as_they_are, values=[text] * 20_001, first=1))
+
+
+async def test_what_is_to_be_read_next_comes_back_in_pieces_too() -> None:
+    packed = offload._pack(_to_read("x")).script.keywords
+    assert (3, 1) == (len(packed["values"].pieces), packed["first"])
+    found: Any = (await offload.run_pure(_to_read, "x", 20_000_000)).script
+    assert (_as_they_are, {"values": ["x"] * 20_001, "first": 1}) == (found.func, found.keywords)
 
 
 async def test_long_lists_go_to_a_child_and_back_in_pieces() -> None:

@@ -7,6 +7,8 @@ import fcntl
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -448,3 +450,19 @@ def test_a_refused_store_takes_its_new_lock_file_along(tmp_path: Path) -> None:
     lock.acquire()
     lock.release(refused=True)
     assert lock.path.exists()
+
+
+@pytest.mark.parametrize("target", ["loop", "~no-such-user-here/x.db", "a\0b", "postgresql://h/d?port=abc"])
+def test_a_url_that_leads_nowhere_is_said(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's mistake, in one line: no error of the library below."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InvalidInputError, match=r"leads nowhere|is a number"):
+        StoreURL.of(target)
+
+
+def test_a_missing_package_is_said_with_what_brings_it() -> None:
+    code = "import sys; sys.modules['starlette'] = None; from lionstated.__main__ import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=False)
+    assert (2, 1) == (ended.returncode, len(ended.stderr.splitlines())), ended.stderr
+    assert "pip install 'lionstate[daemon]'" in ended.stderr

@@ -40,6 +40,17 @@ class TestChunkSize:
         assert pytest.approx(expected, rel=0.05) == sizes[-1]
         assert hold_of(sizes[-1], each=each) <= _KNOBS.hold_target_seconds * 1.01
 
+    def test_a_lock_of_one_progression_may_be_held_longer(self) -> None:
+        """fault 20: where the round trips alone took the target, every chunk had the fewest elements."""
+        each, round_trips = 0.00001, 0.004
+        sizes = {}
+        for several in (False, True):
+            size = ChunkSize(concurrent_writers=several)
+            for _ in range(30):
+                size.learn(size.items(_KNOBS), round_trips + each * size.items(_KNOBS), _KNOBS)
+            sizes[several] = size.items(_KNOBS)
+        assert {False: 50, True: 500} == sizes
+
     def test_it_follows_a_store_that_gets_slower_and_faster(self) -> None:
         size = ChunkSize()
         assert 50 == settle(size, _KNOBS, each=0.001)[-1]

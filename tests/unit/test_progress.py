@@ -8,7 +8,7 @@ import random
 import pytest
 
 from lionstate.cli.tables import duration, percent
-from lionstate.migration.progress import Activity, Amounts, progress_of
+from lionstate.migration.progress import Activity, Amounts, held_back, progress_of
 from lionstate.migration.report import StepTally, StopReason
 from lionstate.migration.speed import Sample, Speed, SpeedKeeper, weight_of
 
@@ -63,8 +63,33 @@ def test_bytes_count_once_they_are_known() -> None:
     left = weight_of(7_000, 2)
     assert (7_000, left / (left + weight_of(4_000, 2))) == (found.left_bytes, pytest.approx(1 - found.fraction))
     assert pytest.approx(left * 2.0 / 10_000) == found.eta_seconds
-    unsized = progress_of(counts, Amounts(dual_sized=1, dual_copied=0.5), speed(), paused=False, now=NOW)
-    assert (None, None, 2.5 / 4) == (unsized.left_bytes, unsized.eta_seconds, unsized.fraction)
+
+
+def test_a_new_progression_does_not_change_the_measure() -> None:
+    """One that is not measured yet counts as the mean of the others; of nothing but those, progressions count."""
+    known = Amounts(sized=1, json_bytes=9_000, items_bytes=1_000)
+    before = progress_of(phases(json=1, items=1), known, speed(), paused=False, now=NOW)
+    after = progress_of(phases(json=2, items=1), known, speed(), paused=False, now=NOW)
+    left, done = weight_of(9_000 + 5_000, 2), weight_of(1_000, 1)
+    assert pytest.approx(done / (left + done)) == after.fraction
+    assert after.fraction < before.fraction < 0.25
+    assert (None, None) == (after.left_bytes, after.eta_seconds)
+    nothing = progress_of(phases(json=3, dual=1), Amounts(dual_copied=0.5), speed(), paused=False, now=NOW)
+    assert 0.5 / 4 == nothing.fraction
+
+
+@pytest.mark.parametrize(
+    ("throttled", "waiting", "activity"),
+    [(False, 3, Activity.MOVING), (True, 0, Activity.WAITING), (False, 4, Activity.WAITING)],
+    ids=["free", "throttled", "all-held"],
+)
+def test_what_waits_does_not_move(throttled: bool, waiting: int, activity: Activity) -> None:
+    """34 ready ones under a hold are not 2 s from their end."""
+    found = progress_of(phases(dual=4), Amounts(dual_sized=4, dual_bytes=9), speed(), paused=False, now=NOW)
+    told = held_back(found, throttled=throttled, waiting=waiting)
+    assert (activity, activity is Activity.MOVING) == (told.activity, told.eta_seconds is not None)
+    paused = progress_of(phases(dual=4), Amounts(dual_sized=4), speed(), paused=True, now=NOW)
+    assert Activity.PAUSED is held_back(paused, throttled=True, waiting=0).activity
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
 import pytest
+import structlog
 
 from lionstate.errors import InvalidInputError
 from lionstated.api import check_listeners
+from lionstated.command import main
+from lionstated.logs import configure
 from lionstated.settings import (
     Settings,
     config_text,
@@ -96,6 +100,90 @@ def test_bad_environment_and_flags_are_named(monkeypatch: pytest.MonkeyPatch) ->
         load_settings()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "form"),
+    [
+        ("LIONSTATE_DATABASE__REPLICA_URL", "hunter2pw", "must be a JSON array"),
+        ("LIONSTATE_DELIVERY__COMMAND", "notjson hunter2pw", "must be a JSON array"),
+        ("LIONSTATE_DELIVERY__COMMAND", "[" * 100_000, "must be a JSON array"),
+        ("LIONSTATE_DELIVERY__PERMANENT_EXIT_CODES", "1", "must be a JSON array"),
+        ("LIONSTATE_DELIVERY", "{hunter2pw", "must be a JSON object"),
+        ("LIONSTATE_DELIVERY", "[]", "must be a JSON object"),
+    ],
+)
+def test_an_environment_variable_that_is_no_json_is_one_line(
+    name: str, value: str, form: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LIONSTATE_DATABASE__URL", "postgresql://u:hunter2pw@h/db")
+    monkeypatch.setenv(name, value)
+    assert main(["--check-config"]) == 2
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert f"in environment variable {name}: " in said
+    assert form in said
+    assert "hunter2pw" not in said
+
+
+def test_one_replica_may_be_a_plain_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIONSTATE_DATABASE__REPLICA_URL", "postgresql://u:pw@h1,h2/db")
+    (found,) = load_settings().database.replica_url
+    assert found.get_secret_value() == "postgresql://u:pw@h1,h2/db"
+    monkeypatch.setenv("LIONSTATE_DATABASE__REPLICA_URL", '["postgresql://h1/db", "postgresql://h2/db"]')
+    assert len(load_settings().database.replica_url) == 2
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_an_unexpected_exception_shows_no_value(
+    is_configured: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        password = "hunter" + "2pw"
+        raise RuntimeError(password)
+
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+    structlog.reset_defaults()
+    try:
+        if is_configured:
+            configure(format="console")
+        monkeypatch.setattr("lionstated.command.load_settings", broken)
+        assert main(["--check-config"]) == 1
+    finally:
+        structlog.reset_defaults()
+        logging.getLogger().handlers[:] = handlers
+        logging.getLogger().setLevel(level)
+    said = capfd.readouterr().err
+    assert "internal_error" in said
+    assert "RuntimeError" in said
+    assert said.count("\n") == 1
+    assert "hunter2pw" not in said
+
+
+def test_no_number_is_infinite() -> None:
+    for key, flag in ((key, flag) for flag, key in flag_names().items()):
+        section, leaf = key.split(".")
+        if isinstance(getattr(getattr(Settings.model_construct(), section), leaf), float):
+            for value in ("inf", "nan"):
+                with pytest.raises(InvalidInputError, match=f"flag --{flag}"):
+                    load_settings(flags={key: value}, environ=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("delivery.command", '["{deliver_to}"]', "name a program"),
+        ("delivery.command", '["{payload}", "x"]', "name a program"),
+        ("delivery.timeout_seconds", "86401", "less than or equal to 86400"),
+        ("delivery.kill_seconds", "3601", "less than or equal to 3600"),
+        ("delivery.permanent_exit_codes", "[0]", "greater than or equal to 1"),
+        ("delivery.permanent_exit_codes", "[256]", "less than or equal to 255"),
+        ("delivery.permanent_exit_codes", "[-1]", "greater than or equal to 1"),
+    ],
+)
+def test_what_delivery_cannot_mean_is_refused(key: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(said)):
+        load_settings(flags={key: value}, environ=False)
+
+
 def test_secrets_are_masked() -> None:
     url = "postgresql+asyncpg://user:hunter2@host/db?password=hunter3&x=1"
     settings = load_settings(flags={"database.url": url}, environ=False)
@@ -104,6 +192,21 @@ def test_secrets_are_masked() -> None:
         assert "hunter" not in text
     assert mask_url(url) == "postgresql+asyncpg://user:***@host/db?password=***&x=1"
     assert mask_url("/a:b@c/d.db") == "/a:b@c/d.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:/SEKRIT@127.0.0.1:1/db",
+        "postgresql://app:one SEKRIT@h/db",
+        "postgresql://app:a@SEKRIT@h1:5432,h2:5432/db",
+        "postgresql://app@h/db?sslpassword=SEKRIT",
+        "host=h user=app password=SEKRIT",
+    ],
+)
+def test_a_password_that_was_not_escaped_is_masked_too(url: str) -> None:
+    assert "SEKRIT" not in mask_url(url)
+    assert mask_url("postgresql://h1:5432,h2:5432/db?x=1") == "postgresql://h1:5432,h2:5432/db?x=1"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from lionstate.codes import ThrottleSignal
 from lionstate.engine import SilentObserver
 from lionstate.engine.load import Load, RecentMaximum
+from lionstate.migration.governor import Governor
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.throttle import Allowance, ErrorBudget, Starvation, Throttle
+from lionstate.migration.throttle import Allowance, ErrorBudget, SignalStatus, Starvation, Throttle, reading
 
 KNOBS = Knobs(
     lock_wait_limit_seconds=0.2,
@@ -20,6 +24,23 @@ KNOBS = Knobs(
     error_window_seconds=600.0,
 )
 LOCK, WAL, DISK = ThrottleSignal.LOCK_WAIT, ThrottleSignal.WAL_FRAMES, ThrottleSignal.FREE_DISK
+
+
+@pytest.mark.parametrize(
+    ("signal", "value", "text"),
+    [
+        ("free_disk", 536_871_000.0, "512.0 MiB"),
+        ("free_disk", 57.25 * 1024**3, "57.2 GiB"),
+        ("free_disk", 512.0, "0.5 KiB"),
+        ("wal_rate", 67_108_864.0, "64.0 MiB/s"),
+        ("lock_wait", 0.25, "0.25 s"),
+        ("wal_frames", 20_001.0, "20,001"),
+        ("of another version", 3.0, "3"),
+        ("free_disk", None, "unknown"),
+    ],
+)
+def test_a_reading_has_its_unit(signal: str, value: float | None, text: str) -> None:
+    assert text == reading(signal, value)
 
 
 class TestThrottle:
@@ -191,3 +212,17 @@ class TestLoad:
         load.wal(3_000, 0, 7)
         assert {WAL: 3_000, ThrottleSignal.WAL_PINNED: 0.0} == load.readings()
         assert ["commit", "lock_wait", "lock_hold", "lock_hold", "checkpoint", "wal"] == [one[0] for one in told][:6]
+
+
+def test_a_log_that_no_checkpoint_can_move_is_not_the_readers_fault() -> None:
+    """fault 46: a full disk fails the checkpoint, and the log stays long."""
+    now = 0.0
+    load = Load(SilentObserver(), clock=lambda: now)
+    dialect = SimpleNamespace(capabilities=SimpleNamespace(concurrent_writers=False))
+    governor = Governor(SimpleNamespace(load=load, dialect=dialect))  # type: ignore[arg-type]
+    pinned = SignalStatus("wal_pinned", 70.0, 60.0, True, "over_limit", 1.0)
+    for outcome, reason in (("error", "checkpoint_fails"), ("partial", "over_limit")):
+        load.checkpoint("passive", outcome, 0.1)
+        assert reason == governor._explained(pinned).reason
+    load.checkpoint("passive", "error", 0.1)
+    assert "over_limit" == governor._explained(replace(pinned, signal="wal_frames")).reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
@@ -190,11 +191,66 @@ def test_deep_nesting_is_refused_both_ways() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [math.nan, [math.inf], {"a": [{"b": -math.inf}]}, (1.0, math.nan), "\ud800", {"\udfff": 1}, object()],
-)
+    [
+        math.nan, [math.inf], {"a": [{"b": -math.inf}]}, (1.0, math.nan), {"a": None, 1: math.nan}, {"a": 10**5_000},
+        "\ud800", {"\udfff": 1}, {"\udfff": 1, 2: 1}, object(), {"a": 1, (): 1},
+    ],
+)  # fmt: skip
 def test_what_json_cannot_carry_is_refused(value: object) -> None:
     with pytest.raises(InvalidInputError):
         wire.encode(value)
+
+
+def test_keys_that_are_no_text_are_written_as_json_does() -> None:
+    value = {2: "a", "b": {None: 1, True: [None, b"x"], 2.5: "\u00e9"}, 10: ()}
+    expected = {"2": "a", "b": {"null": 1, "true": [None, "eA=="], "2.5": "\u00e9"}, "10": []}
+    for encoder in (wire.encode, wire.canonical, wire.encode_result):
+        assert expected == json.loads(encoder(value))
+    assert b'{"10":1,"2":{"a":1,"b":2}}' == wire.canonical({2: {"b": 2, "a": 1}, 10: 1})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "half \ud83d, whole \U0001f600", {"\ud800": ["\udfff", None, 5, -0.5, True, 2**70]},
+        [math.inf, {"a": -math.inf}], {}, [[], {}, ["\ud800"]], {"a\n\"\\": 1e300, "b": "\ud83d"},
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_what_is_stored_is_answered(value: object) -> None:
+    """Alone and within a batch, as an answer in JSON's grammar that other readers take too."""
+
+    def read(conn: object, /) -> Any:
+        raise AssertionError("only the signature is used")
+
+    codec = Codec.of(read)
+    body = codec.encode_result(value)
+    assert value == codec.decode_result(body) == json.loads(body)
+    batch = b'{"results":[{"outcome":"written","result":' + body + b'},{"outcome":"unknown","error":{"code":"x"}}]}'
+    one, other = wire.decode_batch_response(batch, expected=2)
+    assert value == codec.decode_result(one.result)
+    assert {"code": "x"} == other.error
+    with pytest.raises(WireError):
+        wire.decode_batch_response(batch, expected=1)
+
+
+def test_nan_is_answered_as_null_and_depth_has_no_bound() -> None:
+    assert b'{"a":[null,1.5,null]}' == wire.encode_result({"a": [math.nan, 1.5, None]})
+    assert b'{"items":[[1,"\\ud800"]],"next":null}' == wire.encode_result(Page([(1, "\ud800")]))
+    assert Page([(1, "\ud800")]) == Codec.of(script).decode_result(wire.encode_result(Page([(1, "\ud800")])))
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert b"[" * 5_001 + b"]" * 5_001 == wire.encode_result(deep)
+    for bad in (
+        b'"\\ud800"',
+        b'{"items":[[1,"\\ud800"]],"next":"x"}',
+        b'{"items":[[NaN,"\\ud800"]]}',
+        b"\xff",
+        b"1e999",
+    ):
+        with pytest.raises(WireError):
+            Codec.of(script).decode_result(bad)
 
 
 def test_big_integers_survive() -> None:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 from starlette.types import Scope
 
 from lionstate.errors import AccessDeniedError
+from lionstate.migration import user_name
 
 from ..settings import SCOPES, Rights, Token
 from .problems import HttpProblem, Policy
 from .server import Peer, connection_of
 
-__all__ = ["Bearers", "caller_of", "peer_policy", "require"]
+__all__ = ["Bearers", "actor_of", "caller_of", "peer_policy", "require"]
 
 _GRANT = "lionstate.grant"
 
@@ -62,6 +63,13 @@ def caller_of(scope: Scope) -> str:
     """Who asks, as idempotency keys are told apart: the user behind a Unix socket, or the name of the token."""
     grant: _Grant = scope[_GRANT]
     return grant.caller
+
+
+def actor_of(scope: Scope) -> str:
+    """In whose name a verb acts, for people to read: the user behind a Unix socket, or the caller of the token."""
+    caller = caller_of(scope)
+    kind, _, number = caller.partition(":")
+    return user_name(int(number)) if kind == "uid" and number.isdecimal() else caller
 
 
 def require(scope: Scope, needed: Rights) -> None:

@@ -43,6 +43,11 @@ class Health:
         return self.state == "ready" and self.failures.reason is None
 
     @property
+    def said(self) -> str:
+        """The state for whoever asks: ``unavailable`` while the store does not answer or takes no writes."""
+        return "unavailable" if self.state == "ready" and not self.ready else self.state
+
+    @property
     def reason(self) -> str | None:
         """Why it is not ready, where more is known than its state."""
         return self.waits_for if self.state == "starting" else self.failures.reason
@@ -100,7 +105,7 @@ def service_app(
         news=news,
         failures=health.failures,
     )
-    verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes)
+    verb_handler = VerbHandler(verbs or {}, limit_bytes=max_request_bytes, failures=health.failures)
     # Of a tenth of a second of work: not at every start, once for all who ask, and beside the event loop.
     describe = functools.cache(lambda: wire.encode(openapi_document(handlers.table, verb_handler.table)))
 
@@ -136,7 +141,7 @@ def _probes(health: Health, check: Policy) -> list[Route]:
     async def readyz(scope: Scope, receive: Receive, send: Send) -> None:
         check(scope)
         reason = health.reason
-        said = {"state": health.state} if reason is None else {"state": health.state, "reason": reason}
+        said = {"state": health.said} if reason is None else {"state": health.said, "reason": reason}
         await respond(send, 200 if health.ready else 503, wire.encode(said))
 
     return [
@@ -157,7 +162,8 @@ def operations_app(metrics: Metrics, health: Health, board: Board) -> ASGIApp:
         await respond(send, 200, text, headers, content_type=(b"content-type", b"text/html; charset=utf-8"))
 
     async def figures(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, wire.encode(board.document(health.state, health.reason)), HEADERS)
+        document = board.document(health.said, health.reason, health.failures.absent_since)
+        await respond(send, 200, wire.encode(document), HEADERS)
 
     return Router(
         [

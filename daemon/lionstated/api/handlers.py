@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
@@ -13,11 +14,12 @@ from starlette.types import Receive, Scope, Send
 from lionstate import wire
 from lionstate.engine.offload import run_pure
 from lionstate.errors import InvalidInputError, NotFoundError, OutcomeUnknownError, StateError, WireError
+from lionstate.migration import acting_as
 from lionstate.queue import RequestKey
 
 from ..logs import get_logger
 from ..metrics import Metrics
-from .access import caller_of, require
+from .access import actor_of, caller_of, require
 from .contracts import (
     GENERATION_HEADER,
     QUERY_NAMES,
@@ -30,7 +32,7 @@ from .contracts import (
 )
 from .failures import StoreFailures
 from .problems import REPLAYED, Headers, HttpProblem, respond
-from .request_head import header, lag_of, progression_id_of, query_of, wait_seconds_of
+from .request_head import header, key_of, lag_of, progression_id_of, query_of, wait_seconds_of
 from .server import connection_of
 from .tracing import call_it
 
@@ -149,8 +151,8 @@ class OperationHandlers:
         call_it(scope, operation.name)
         require(scope, rights_for(operation))
         deadline = self._deadline(scope)
-        given = header(scope, b"idempotency-key")
-        key = None if given is None else RequestKey(caller_of(scope), given.decode("latin-1"))
+        given = key_of(scope)
+        key = None if given is None else RequestKey(caller_of(scope), given)
         lag = lag_of(scope)
         body = await read_json_body(scope, receive, self._limit_bytes)
         try:
@@ -297,8 +299,9 @@ class OperationHandlers:
 class VerbHandler:
     """`/v1/migration/{verb}`: a table of verbs, given by the composition root."""
 
-    def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int) -> None:
+    def __init__(self, verbs: Mapping[str, Verb], *, limit_bytes: int, failures: StoreFailures) -> None:
         """Build the codecs of all verbs."""
+        self._failures = failures
         self._limit_bytes = limit_bytes
         self.table = {name: (verb, wire.Codec.of(verb.call, skip_first=False)) for name, verb in verbs.items()}
 
@@ -317,13 +320,21 @@ class VerbHandler:
             params = codec.decode_query(query_of(scope))
         else:
             params = codec.decode_params(await read_json_body(scope, receive, self._limit_bytes))
+        call = functools.partial(verb.call, **params)
+        with acting_as(actor_of(scope)):
+            await self._answer(scope, send, verb, codec, call)
+
+    async def _answer(
+        self, scope: Scope, send: Send, verb: Verb, codec: wire.Codec, call: Callable[[], Awaitable[Any]]
+    ) -> None:
         if not verb.ends_with_caller:
-            await respond(send, 200, codec.encode(await verb.call(**params)))
+            found = await self._failures.unless_mute(call, reads=verb.method == "GET")
+            await respond(send, 200, codec.encode_result(found))
             return
         # In a list: None is an answer, and no answer at all is another thing.
-        answer = await while_connected(scope, _listed(verb.call(**params)))
+        answer = await while_connected(scope, _listed(call()))
         if answer is not None:
-            await respond(send, 200, codec.encode(answer[0]))
+            await respond(send, 200, codec.encode_result(answer[0]))
 
 
 async def _listed(work: Awaitable[T]) -> list[T]:
@@ -332,7 +343,7 @@ async def _listed(work: Awaitable[T]) -> list[T]:
 
 def _encode(operation: OperationLike, codec: wire.Codec, value: object) -> bytes:
     try:
-        return codec.encode(value)
+        return codec.encode_result(value)
     except InvalidInputError as exc:
         # The write is there; only its result cannot travel. `not_written` would be a lie.
         error = OutcomeUnknownError if operation.writes else WireError

@@ -11,7 +11,7 @@ from lionstate.errors import InvalidInputError
 
 from .contracts import MAX_WAIT_SECONDS
 
-__all__ = ["header", "lag_of", "progression_id_of", "query_of", "wait_seconds_of"]
+__all__ = ["header", "key_of", "lag_of", "progression_id_of", "query_of", "wait_seconds_of"]
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -33,6 +33,18 @@ def progression_id_of(scope: Scope, *, is_page: bool) -> str:
         raise InvalidInputError("the path is not percent-encoded UTF-8") from exc
     found = path.removeprefix("/v1/progressions/")
     return found.removesuffix("/items") if is_page else found
+
+
+def key_of(scope: Scope) -> str | None:
+    """The idempotency key; None without one.
+
+    Raises:
+        InvalidInputError: There are several.
+    """
+    found = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+    if len(found) > 1:
+        raise InvalidInputError("Idempotency-Key is given twice, and which one counts is not said; nothing was done")
+    return found[0].decode("latin-1") if found else None
 
 
 def lag_of(scope: Scope) -> float | None:

@@ -82,6 +82,10 @@ def _environment() -> dict[str, str]:
 def _line(exc: ValidationError, file: str | Path | None, flags: Mapping[str, str], variables: Mapping[str, str]) -> str:
     first = exc.errors(include_input=False, include_url=False, include_context=False)[0]
     key = ".".join(str(part) for part in first["loc"][:2])
+    if key in Settings.model_fields and first["type"].startswith("model_"):
+        # The whole section in one variable; a file's were found to be tables.
+        name = next(name for name in os.environ if name.upper() == f"{ENV_PREFIX}{key.upper()}")
+        return f"setting {key} in environment variable {name}: must be a JSON object, as {{}}; or set its values singly"
     if key in flags:
         origin = "flag --" + _flag(key)
     elif key in variables:

@@ -7,9 +7,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -52,13 +53,25 @@ def is_loopback(host: str) -> bool:
 
 
 def _listed(value: object) -> object:
-    """A list that a flag gives as text: a JSON array."""
+    """A list, which a flag gives as text: a JSON array."""
     if isinstance(value, str):
         try:
-            return json.loads(value or "[]")
-        except ValueError:
-            raise ValueError("must be a JSON array") from None
-    return [] if value is None else value
+            value = json.loads(value or "[]")
+        except (ValueError, RecursionError):
+            value = ...
+    if value is not None and not isinstance(value, list):
+        raise ValueError('must be a JSON array, as ["one", "two"] or [1, 2]')
+    return value or []
+
+
+class _Environment(EnvSettingsSource):
+    """The environment; what should be JSON and is not is left to the setting's own check, which names it."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except (ValueError, RecursionError):
+            return value
 
 
 class Database(Section):
@@ -74,7 +87,8 @@ class Database(Section):
     )
     replica_url: list[SecretStr] = Field(
         default=[],
-        description="PostgreSQL: URLs of replicas, one server each, for reads marked with Lionstate-Stale-Ok.",
+        description="PostgreSQL: URLs of replicas, one server each, for reads marked with Lionstate-Stale-Ok; a flag or"
+        " the environment may give a single one as it is.",
     )
     sqlite_module: Literal["auto", "stdlib", "pysqlite3"] = Field(
         default="auto", description="The SQLite library; auto takes pysqlite3 where it is installed."
@@ -91,7 +105,8 @@ class Database(Section):
     @field_validator("replica_url", mode="before")
     @classmethod
     def _urls(cls, value: object) -> object:
-        return _listed(value)
+        is_one_url = isinstance(value, str) and "://" in value and not value.lstrip().startswith("[")
+        return [value] if is_one_url else _listed(value)
 
 
 class Storage(Section):
@@ -180,11 +195,13 @@ class Delivery(Section):
         description="Program and arguments, no shell. The payload comes on stdin, deliver_to in it; an argument that is"
         " {deliver_to} or {payload} as a whole is replaced.",
     )
-    permanent_exit_codes: list[int] = Field(
+    permanent_exit_codes: list[Annotated[int, Field(ge=1, le=255)]] = Field(
         default=[], description="Exit codes after which there is no other attempt; 0 is success, others are retried."
     )
-    timeout_seconds: float = Field(default=10.0, gt=0, description="Longest run of the command, then SIGTERM.")
-    kill_seconds: float = Field(default=2.0, ge=0, description="From SIGTERM to SIGKILL.")
+    timeout_seconds: float = Field(
+        default=10.0, gt=0, le=86_400, description="Longest run of the command, then SIGTERM."
+    )
+    kill_seconds: float = Field(default=2.0, ge=0, le=3600, description="From SIGTERM to SIGKILL.")
     concurrency: int = Field(default=4, ge=1, le=256, description="Commands at the same time.")
     interval_seconds: float = Field(default=1.0, gt=0, description="Time between two looks for what others entered.")
     batch: int = Field(default=16, ge=1, le=1000, description="Dispatches claimed in one transaction.")
@@ -199,6 +216,8 @@ class Delivery(Section):
     def _argv(cls, value: list[str]) -> list[str]:
         if value and (not value[0].strip() or any("\0" in part for part in value)):
             raise ValueError("must name a program, without NUL")
+        if value and value[0] in (DELIVER_TO, PAYLOAD):
+            raise ValueError(f"must name a program: {value[0]} in its place would let each dispatch choose what is run")
         for token in (DELIVER_TO, PAYLOAD):
             if any(token in part and token != part for part in value):
                 raise ValueError(f"must have {token} as an argument of its own: within another it is not replaced")
@@ -260,7 +279,7 @@ class Settings(BaseSettings):
         file = cls._file
         return (
             init_settings,
-            *((EnvSettingsSource(settings_cls),) if cls._environ else ()),
+            *((_Environment(settings_cls),) if cls._environ else ()),
             *((TomlConfigSettingsSource(settings_cls, file),) if file is not None else ()),
         )
 

@@ -8,9 +8,9 @@ __all__ = ["Section"]
 
 
 class Section(BaseModel):
-    """A table of the file: unknown names are refused."""
+    """A table of the file: unknown names are refused, and numbers that are infinite or none."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=True)
+    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod

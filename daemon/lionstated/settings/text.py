@@ -13,12 +13,14 @@ from .model import Settings
 
 __all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "mask_url", "put_table"]
 
-_PASSWORD = re.compile(r"(?<=:)[^:/@\s]+(?:[^@\s]*)(?=@)|(?<=[?&]password=)[^&\s]+")
+# Up to the last @: a password that was not escaped may hold anything.
+_USER_INFO = re.compile(r"(://[^:@]*:).*(?=@)", re.DOTALL)
+_PARAMETER = re.compile(r"(password\s*=\s*)[^&]+", re.IGNORECASE)
 
 
 def mask_url(url: str) -> str:
-    """The URL with its password replaced by asterisks."""
-    return _PASSWORD.sub("***", url) if "://" in url else url
+    """The URL, or what was meant to be one, with its passwords replaced by asterisks; in doubt too much of it."""
+    return _PARAMETER.sub(r"\1***", _USER_INFO.sub(r"\1***", url))
 
 
 def _masked(value: object) -> object:

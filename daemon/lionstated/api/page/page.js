@@ -80,6 +80,7 @@ function headline(doc) {
   if (doc.state === "starting") return ["wait", "The daemon is starting", doc.reason || "It opens the store."];
   if (doc.state === "draining" || doc.state === "stopped")
     return ["wait", "The daemon is stopping", "Requests under way are answered, new ones are refused."];
+  if (doc.absent_since !== null) return ["bad", "The database does not answer", `${doc.reason} since ${clock(doc.absent_since)}. The daemon asks again and goes on by itself; what is below was read before.`];
   if (doc.reason) return ["bad", "Writes fail", `The store refuses them: ${doc.reason}. Writes are tried again until one succeeds.`];
   if (!m) return ["off", "Nothing is known of migration yet", "The first look at the store is under way."];
   const total = Object.values(m.phases).reduce((a, b) => a + b, 0), blocked = m.phases.blocked;
@@ -136,7 +137,7 @@ function hero(doc) {
     }
     const who = { self: ["yes, this daemon", m.owner_since ? `since ${clock(m.owner_since)}` : ""], other: ["another process", ""], none: ["nobody", ""] };
     rows.push(["Migrates", ...(m.enabled ? who[m.owner] : ["no", m.owner === "other" ? "another process does" : "not enabled"])]);
-    const waits = m.left ? m.waits_for.map((w) => WAITS[w]).filter(Boolean) : [];
+    const waits = m.left ? m.waits_for.map((w) => w in WAITS ? WAITS[w] : w).filter(Boolean) : [];
     if (waits.length) rows.push(["Waits for", waits.join(", "),
       m.throttle.waited_seconds === null ? "" : `for ${span(m.throttle.waited_seconds)}`]);
   }
