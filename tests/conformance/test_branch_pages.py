@@ -97,7 +97,8 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(Statement, "rows", counting("queries", Statement.rows))
+        for query in ("rows", "rows_alone"):
+            patch.setattr(Statement, query, counting("queries", getattr(Statement, query)))
         for module in (reads, compat):
             patch.setattr(module, "parse_readable", counting("values", module.parse_readable))
         yield seen
