@@ -25,7 +25,7 @@ from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
 from .metrics import Metrics
 from .notify import watchdog_interval_seconds
-from .process import Parts, StoreFactory
+from .parts import Parts, StoreFactory
 from .settings import Settings
 
 __all__ = ["Assembly", "assemble", "engine_settings", "open_store", "queue_limits"]
