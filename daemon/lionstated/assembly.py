@@ -25,7 +25,7 @@ from .delivery import DeliveryRunner
 from .maintenance import MaintenanceTimer
 from .metrics import Metrics
 from .notify import watchdog_interval_seconds
-from .process import Parts, StoreFactory
+from .parts import Parts, StoreFactory
 from .settings import Settings
 
 __all__ = ["Assembly", "assemble", "engine_settings", "open_store", "queue_limits"]
@@ -144,7 +144,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
 
 
 async def _is_doubtful(store: Store) -> bool:
-    """Read something; whether the disk is so full that only a write tells whether one can be made."""
+    """Read something from the file that is meant; whether only a write tells, on a full disk, if one can be made."""
+    await store.require_in_place()
     await store.read(probe_reads)
     free = store.load.free_bytes()
     return free is not None and free < _FULL_BYTES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import anyio
@@ -14,75 +13,23 @@ from anyio.abc import TaskGroup, TaskStatus
 from starlette.types import ASGIApp
 
 from . import logs
-from .api import (
-    ApiServer,
-    Health,
-    Listeners,
-    NewsLike,
-    OperationLike,
-    StoreLike,
-    Verb,
-    operations_app,
-    service_app,
-)
-from .board import Board, Sources
+from .api import ApiServer, Door, Health, Listeners, OperationLike, operations_app, service_app
+from .board import Board
 from .metrics import Metrics
 from .notify import Notifier, tell_status, watchdog, watchdog_interval_seconds
+from .parts import Parts, StoreFactory
 from .reloading import settle
 from .settings import Settings
 from .starting import open_store_until
-from .supervision import Service, supervise
+from .supervision import supervise
 
-__all__ = ["Daemon", "Parts", "StoreFactory", "serve"]
+__all__ = ["Daemon", "serve"]
 
 _STATUS_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 _FORCED_SECONDS = 0.5
 # Of the shutdown's budget: what still waits then is answered as not written while its callers can be reached.
 _QUEUE_SHARE = 0.8
-
-
-async def _nothing() -> None:
-    return None
-
-
-async def _no_doubt() -> bool:
-    return False
-
-
-async def _no_queue(seconds: float) -> None:
-    return None
-
-
-@dataclass(slots=True)
-class Parts:
-    """What the store factory hands over: an open store and what lives on it."""
-
-    store: StoreLike
-    close: Callable[[], Awaitable[None]] = _nothing
-    # Refuses new writes, runs the waiting ones for so many seconds and answers the rest as not written.
-    drain: Callable[[float], Coroutine[Any, Any, None]] = _no_queue
-    verbs: Mapping[str, Verb] = field(default_factory=dict)
-    # Child services by name; None where there is none of that name.
-    maintenance: Service | None = None
-    delivery: Service | None = None
-    # Wakes who waits for items.
-    news: NewsLike | None = None
-    # Whether the writer answers; the watchdog and /livez follow it.
-    alive: Callable[[], bool] = lambda: True
-    # One line for the service manager: what is done, and what is waited for.
-    summary: Callable[[], str] = lambda: "serving"
-    # What the status page tells of the store.
-    sources: Sources = field(default_factory=Sources)
-    # Writes something and takes it away again; while writes fail it is tried until it succeeds.
-    probe: Callable[[], Awaitable[Any]] = _nothing
-    # Reads something, whoever calls or not; True when writes are in doubt, which are then tried by `probe`.
-    look: Callable[[], Awaitable[bool]] = _no_doubt
-    # Takes the settings that may change while the store is open.
-    reload: Callable[[Settings], None] = lambda settings: None
-
-
-StoreFactory = Callable[[Settings, Metrics], Coroutine[Any, Any, Parts]]
 
 
 class Daemon:
@@ -125,6 +72,7 @@ class Daemon:
         self._parts: Parts | None = None
         self._servers: list[ApiServer] = []
         self._listeners = Listeners()
+        self._door = Door(self.health)
         self._scope: anyio.CancelScope | None = None
         self._closing: anyio.CancelScope | None = None
         self._reason = "requested"
@@ -226,6 +174,9 @@ class Daemon:
         monitoring = operations_app(self.metrics, self.health, self.board)
         ops = [item.server(monitoring) for item in listeners.all if item.kind == "ops"]
         ops_done = [await self._start(group, server) for server in ops]
+        # Before the store is open: whoever asks is told what it waits for.
+        service = [item.server(self._door) for item in listeners.all if item.kind != "ops"]
+        done = [await self._start(group, server) for server in service]
         given = self.settings
         parts = await self._open()
         if parts is None:
@@ -235,9 +186,7 @@ class Daemon:
             if self.settings is not given:
                 # Read while it was waited for.
                 parts.reload(self.settings)
-            app = self._service(parts)
-            service = [item.server(app) for item in listeners.all if item.kind != "ops"]
-            done = [await self._start(group, server) for server in service]
+            self._door.open(self._service(parts))
             self.health.state, self.health.alive = "ready", parts.alive
             self._notifier.ready(parts.summary())
             self._log.info("ready", **self.addresses)
@@ -297,6 +246,8 @@ class Daemon:
 
         def say(reason: str | None) -> None:
             self.health.waits_for = reason
+            if reason is not None:
+                self._door.refuse()
 
         def begin() -> Coroutine[Any, Any, Parts]:
             return self._store_factory(settings, self.metrics)

@@ -131,7 +131,7 @@ def compat_read(
         if progression_id is None:
             await service.set_compat_read_everywhere(enable, reason=reason, expires_at=end)
         else:
-            await service.set_compat_read(progression_id, enable, expires_at=end)
+            await service.set_compat_read(progression_id, enable, reason=reason, expires_at=end)
 
     run_on_migration((url, daemon, token), work)
     facts = {"progression_id": progression_id, "compat_read": enable, "expires_at": end}

@@ -9,7 +9,8 @@ import typer
 
 from lionstate.cli import render, tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on_migration
-from lionstate.cli.reasons import why_not_scrubbed
+from lionstate.cli.reasons import so_far, why_not_scrubbed
+from lionstate.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lionstate.migration import ScrubSlice, VerificationResult
@@ -46,7 +47,7 @@ def verify(
     async def work(service: Any) -> VerificationResult:
         found: VerificationResult = await service.verify(progression_id, after=after, max_seconds=token_every)
         while found.token is not None:
-            sys.stderr.write(f"{found.items_count} rows compared; to go on from here: --after {found.token}\n")
+            sys.stderr.write(f"{so_far(found)}; to go on from here: --after {found.token}\n")
             found = await service.verify(progression_id, after=found.token, max_seconds=token_every)
         return found
 
@@ -71,6 +72,8 @@ def scrub(
     Goes on with the pass under way, of the daemon or of a command that was cut short. Exits with 6 when something was
     found, with 5 while migration is paused, and with 7 when the named progression has nothing to compare.
     """
+    if progression_id is not None and restart:
+        raise InvalidInputError("--restart begins a pass over the whole store: say it without a progression")
 
     async def work(service: Any) -> tuple[list[ScrubSlice], str | None]:
         if progression_id is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "foreign_lines",
     "owner_line",
+    "so_far",
     "stuck_lines",
     "throttle_lines",
     "why_not_compared",
@@ -113,6 +114,14 @@ def why_not_compared(found: VerificationResult) -> str | None:
     if found.outcome is not VerificationOutcome.NOT_APPLICABLE:
         return None
     return f"nothing to compare: a progression in {found.phase} has one representation that is trusted"
+
+
+def so_far(found: VerificationResult) -> str:
+    """What a verification that was cut short has seen; nothing in it is said of the rows that it did not read."""
+    if found.code is None:
+        return f"{found.items_count} rows compared"
+    at = "" if found.first_difference is None else f" at ordinal {found.first_difference}"
+    return f"{found.items_count} rows compared, and they differ{at} ({found.code} so far)"
 
 
 def why_not_scrubbed(found: Explanation) -> str:

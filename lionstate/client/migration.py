@@ -232,9 +232,11 @@ class RemoteMigration(RemoteOrders):
         """What `set_maintenance_enabled` has persisted."""
         return (await self.status(limit=0)).maintenance_enabled
 
-    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
+    async def set_compat_read(
+        self, progression_id: str, enabled: bool, *, reason: str | None = None, expires_at: float | None = None
+    ) -> None:
         """Read a progression from its frozen prefix and relational tail."""
-        params = {"progression_id": progression_id, "enabled": enabled, "expires_at": expires_at}
+        params = {"progression_id": progression_id, "enabled": enabled, "reason": reason, "expires_at": expires_at}
         await self._verb("compat-read", ProgressionMigrationService.set_compat_read, params)
 
     async def set_compat_read_everywhere(

@@ -80,6 +80,7 @@ class SqliteReader:
         vfs: str | None = None,
         prepare: Callable[[Any], None] | None = None,
         outdated: str | None = None,
+        require_in_place: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare the threads; connections are made when first needed.
 
@@ -90,6 +91,7 @@ class SqliteReader:
             vfs: A SQLite VFS by name, for tests.
             prepare: Called with each new driver connection before it becomes read-only.
             outdated: A query that counts reasons, in the snapshot of a read, to replace what was prepared.
+            require_in_place: Raises when the path names another file; no connection is made then.
         """
         self.dialect = dialect_named("sqlite")
         self._path = path
@@ -98,6 +100,7 @@ class SqliteReader:
         self._vfs = vfs
         self._prepare = prepare
         self._outdated = outdated
+        self._require_in_place = require_in_place
         self._mailbox = Mailbox()
         self._threads = [WorkerThread(f"lionstate-reader-{n}", self._mailbox) for n in range(settings.readers)]
         self._idle: queue.SimpleQueue[tuple[Any, Connection]] = queue.SimpleQueue()
@@ -108,6 +111,7 @@ class SqliteReader:
             thread.start()
 
     def _open_driver(self) -> Any:
+        self._require_in_place()
         driver = open_connection(self._module, self._path, self._settings, writer=False, vfs=self._vfs)
         try:
             if self._prepare is not None:

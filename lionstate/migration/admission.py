@@ -11,6 +11,7 @@ from lionstate.audit import record_event
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.gate import Permit, refusal
+from lionstate.migration.orders import OrderKind, take_back
 from lionstate.migration.report import Stage, StageOutcome
 from lionstate.progression.items import page
 from lionstate.progression.known_text import KnownText
@@ -218,6 +219,7 @@ def write_block(
         "updated_at": now,
     }
     update_state(conn, state.progression_id, values)
+    take_back(conn, state.progression_id, OrderKind.COMPAT_READ)
     _audit_block(conn, state.progression_id, code, authority, state.phase, details, actor, now)
     return Stage(StageOutcome.BLOCKED, code=code)
 

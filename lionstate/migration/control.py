@@ -15,7 +15,7 @@ from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
 from lionstate.migration.knob_values import read_knobs
 from lionstate.migration.knobs import Knobs, with_values
-from lionstate.migration.orders import OrderKind, keep_order, take_back
+from lionstate.migration.orders import OrderKind, keep_order, kept_order, take_back
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import lock_many, update_state
@@ -182,13 +182,21 @@ def resume(conn: Connection, /, *, actor: str, reason: str | None, now: float) -
 
 
 def set_compat_read(
-    conn: Connection, /, progression_id: str, enabled: bool, *, actor: str, now: float, expires_at: float | None = None
+    conn: Connection,
+    /,
+    progression_id: str,
+    enabled: bool,
+    *,
+    actor: str,
+    reason: str | None,
+    now: float,
+    expires_at: float | None = None,
 ) -> bool:
     """Switch the compatibility read of one progression; return whether that changed anything.
 
     Args:
+        reason: Why; one that is new replaces the one that is kept, as does the end.
         expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
-
 
     Raises:
         NotFoundError: There is no such progression.
@@ -202,24 +210,26 @@ def set_compat_read(
     state = locked.state
     if state is None or state.authority is not Authority.ITEMS:
         raise PhaseConflictError("compat read applies after cutover only: before it the JSON is what is read")
-    ended = take_back(conn, progression_id, OrderKind.COMPAT_READ)
-    if state.compat_read == enabled and not ended and expires_at is None:
+    if state.compat_read == enabled and not _is_new(conn, progression_id, enabled, reason, expires_at):
         return False
     if state.phase is Phase.BLOCKED:
         raise PhaseConflictError(
             f"compat read is fixed while the progression is blocked ({state.blocked_reason}); unblock it first"
         )
     update_state(conn, progression_id, {"compat_read": int(enabled), "updated_at": now})
-    if enabled and expires_at is not None:
+    if enabled:
         keep_order(
-            conn, progression_id, OrderKind.COMPAT_READ, actor=actor, reason=None, now=now, expires_at=expires_at
+            conn, progression_id, OrderKind.COMPAT_READ, actor=actor, reason=reason, now=now, expires_at=expires_at
         )
+    else:
+        take_back(conn, progression_id, OrderKind.COMPAT_READ)
     record_event(
         conn,
         "progression_migrate.compat_read",
         target_id=progression_id,
         details={
             "enabled": enabled,
+            "reason": reason,
             "expires_at": expires_at,
             "frozen_count": state.frozen_count,
             "next_ordinal": state.next_ordinal,
@@ -228,6 +238,14 @@ def set_compat_read(
         now=now,
     )
     return True
+
+
+def _is_new(conn: Connection, progression_id: str, enabled: bool, reason: str | None, expires_at: float | None) -> bool:
+    """Whether the order that is kept of a switch says something else than what is asked for now."""
+    kept = kept_order(conn, progression_id, OrderKind.COMPAT_READ)
+    if not enabled:
+        return kept is not None
+    return (reason, expires_at) != ((None, None) if kept is None else (kept.reason, kept.expires_at))
 
 
 def set_compat_read_everywhere(

@@ -12,7 +12,7 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
 from lionstate.migration import candidates
 from lionstate.migration.control import get_maintenance_enabled, get_pause
-from lionstate.migration.orders import Order, OrderKind, hold_all, orders_of, proof_of
+from lionstate.migration.orders import Order, OrderKind, compat_everywhere, hold_all, orders_of, proof_of
 from lionstate.migration.report import ThrottleStatus
 from lionstate.migration.runbook import HELD_RUNBOOK, RUNBOOK
 from lionstate.migration.throttle import reading
@@ -42,6 +42,8 @@ class Explanation:
         next_ordinal: The allocator; None without a state row.
         frozen_count: Elements of the JSON at its cutover.
         compat_read: Whether it is read from the frozen prefix and the tail now, by its own switch or the global one.
+        compat_read_by: Who switched that on; None when a block did.
+        compat_read_reason: Why, as it was said then.
         compat_read_until: When its own switch is off again by itself, epoch seconds; None without such an end.
         size_bytes: Bytes of its JSON value when it was measured; None when it was not.
         measured_at: When that was, epoch seconds.
@@ -63,6 +65,8 @@ class Explanation:
     next_ordinal: int | None = None
     frozen_count: int | None = None
     compat_read: bool = False
+    compat_read_by: str | None = None
+    compat_read_reason: str | None = None
     compat_read_until: float | None = None
     size_bytes: int | None = None
     measured_at: float | None = None
@@ -80,7 +84,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
     Raises:
         NotFoundError: There is no such progression.
 
-    Cost: eight seeks at most; no lock.
+    Cost: eleven seeks at most; no lock.
     Contract: ADR-0117 D5; design §5.
     """
     state = get_state(conn, progression_id)
@@ -108,6 +112,9 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
         return replace(known, waits=tuple(waits))
     is_dual = state.phase is Phase.DUAL
     compat = ordered.get(OrderKind.COMPAT_READ)
+    is_compat = state.authority is Authority.ITEMS and compat_is_on(conn, state)
+    everywhere = compat_everywhere(conn, now) if is_compat and state.phase is Phase.ITEMS else None
+    switched = compat or everywhere
     proof = proof_of(conn, progression_id, state.generation) if is_dual else None
     ready_since = None if proof is None else proof[1]
     waits = _waits(conn, state, now, automatic)
@@ -125,7 +132,9 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
         to_copy=state.source_count if is_dual else None,
         next_ordinal=state.next_ordinal,
         frozen_count=state.frozen_count,
-        compat_read=state.authority is Authority.ITEMS and compat_is_on(conn, state),
+        compat_read=is_compat,
+        compat_read_by=None if switched is None else switched.actor,
+        compat_read_reason=None if switched is None else switched.reason,
         compat_read_until=None if compat is None else compat.expires_at,
         updated_at=state.updated_at,
         cutover_at=state.cutover_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -11,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, exist
 from lionstate.audit import record_event
 from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError
+from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Phase
 from lionstate.progression.storage_state import lock_many
 from lionstate.schema.own import migration_control, progression_orders, progression_proofs, progression_storage_state
@@ -22,12 +24,14 @@ __all__ = [
     "Orders",
     "Ready",
     "clear_order",
+    "compat_everywhere",
     "drop_finished",
     "hold_all",
     "in_force",
     "is_ready",
     "keep_order",
     "keep_proof",
+    "kept_order",
     "orders_of",
     "proof_of",
     "read_orders",
@@ -49,7 +53,7 @@ class OrderKind(StrEnum):
     PRIORITIZE = "prioritize"
     EXCLUDE = "exclude"
     HOLD = "hold"
-    # Kept only where a progression's own compat read has an end.
+    # A progression's own compat read: the switch is on its state row, who and why and until when is here.
     COMPAT_READ = "compat_read"
 
 
@@ -112,28 +116,48 @@ _OF = Statement(
     .where(_o.progression_id == bindparam("pid"))
     .order_by(_o.kind)
 )
-_HOLD_ALL = Statement(
+_OF_ALL = Statement(
     select(
         migration_control.c.actor,
         migration_control.c.reason,
         migration_control.c.updated_at,
         migration_control.c.expires_at,
-    ).where(migration_control.c.key == HOLD_ALL_KEY)
+    ).where(migration_control.c.key == bindparam("key"))
 )
 
 
 def orders_of(conn: Connection, /, progression_id: str, now: float) -> dict[str, Order]:
     """The orders in force for one progression, by kind. Cost: one range of the primary key."""
-    rows = _OF.rows(conn, {"pid": progression_id})
-    orders = (Order(kind, actor, reason, since, end, progression_id) for kind, actor, reason, since, end in rows)
+    orders = _kept(conn, progression_id)
     return {order.kind: order for order in orders if order.expires_at is None or order.expires_at > now}
+
+
+def kept_order(conn: Connection, /, progression_id: str, kind: OrderKind) -> Order | None:
+    """One order for one progression, also when its end is past. Cost: one range of the primary key."""
+    return next((order for order in _kept(conn, progression_id) if order.kind == kind), None)
+
+
+def _kept(conn: Connection, progression_id: str) -> Iterator[Order]:
+    for kind, actor, reason, since, end in _OF.rows(conn, {"pid": progression_id}):
+        yield Order(kind, actor, reason, since, end, progression_id)
 
 
 def hold_all(conn: Connection, /, now: float) -> Order | None:
     """The order that cutovers happen by command only; None when they happen by themselves. Cost: one seek."""
-    for row in _HOLD_ALL.rows(conn):
+    return _of_all(conn, HOLD_ALL_KEY, OrderKind.HOLD, now)
+
+
+def compat_everywhere(conn: Connection, /, now: float) -> Order | None:
+    """Who switched the global compatibility read on, and why; None while it is off. Cost: two seeks."""
+    if not switch_is_on(conn, COMPAT_READ_KEY):
+        return None
+    return _of_all(conn, COMPAT_READ_KEY, OrderKind.COMPAT_READ, now)
+
+
+def _of_all(conn: Connection, key: str, kind: OrderKind, now: float) -> Order | None:
+    for row in _OF_ALL.rows(conn, {"key": key}):
         if row[3] is None or row[3] > now:
-            return Order(OrderKind.HOLD.value, *row)
+            return Order(kind.value, *row)
     return None
 
 

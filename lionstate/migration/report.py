@@ -223,7 +223,9 @@ class VerificationResult:
         items_digest: Digest of what was compared on the items side.
         first_difference: The lowest ordinal at which they were seen to differ; None if none was.
         next_ordinal: The allocator; None without a state row.
-        token: Where a verification that was cut short goes on; None when it came to its end.
+        token: Where a verification that was cut short goes on; None when it came to its end. Beside a token, outcome
+            and code are of the ``items_count`` rows that were read: never ``match``, and ``mismatch`` is certain, but
+            the rows that were not read may change its code.
     """
 
     progression_id: str

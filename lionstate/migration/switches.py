@@ -63,8 +63,10 @@ class SwitchVerbs(Acting):
         found: bool | None = await self._store.read(control.get_maintenance_enabled)
         return found
 
-    async def set_compat_read(self, progression_id: str, enabled: bool, *, expires_at: float | None = None) -> None:
-        """Switch the compatibility read of one progression that has been cut over.
+    async def set_compat_read(
+        self, progression_id: str, enabled: bool, *, reason: str | None = None, expires_at: float | None = None
+    ) -> None:
+        """Switch the compatibility read of one progression that has been cut over; audited if that changes anything.
 
         Args:
             expires_at: Epoch seconds at which it is off again by itself; None is until it is switched off.
@@ -79,6 +81,7 @@ class SwitchVerbs(Acting):
             progression_id,
             enabled,
             actor=self._actor,
+            reason=reason,
             now=time.time(),
             expires_at=expires_at,
         )

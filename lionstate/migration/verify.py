@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 from lionstate.errors import BlockedCode, InvalidInputError, NotFoundError
 from lionstate.migration.admission import Judged
@@ -21,10 +22,59 @@ from lionstate.progression.strict import Verdict
 __all__ = ["Replaced", "compare_copied", "verify"]
 
 _TRIES = 5
+_NONE = "-"
+# Of a number of 63 bits.
+_DIGITS = 19
 
 
 class Replaced(Exception):
     """Another generation was met between two pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far the rows of one generation were compared, and what was found by then; a token says it in text."""
+
+    generation: int
+    next: int
+    seen: int
+    first: int | None = None
+    first_missing: int | None = None
+    first_in_tail: int | None = None
+
+    @classmethod
+    def of(cls, walk: ItemsWalk) -> _Place:
+        if walk.ids is None:
+            # What such rows are worth is told by their digest alone, from the first one on.
+            return cls(walk.generation, 0, 0)
+        return cls(walk.generation, walk.next, walk.seen, walk.first, walk.first_missing, walk.first_in_tail)
+
+    @classmethod
+    def of_token(cls, token: str | None) -> _Place | None:
+        if token is None:
+            return None
+        parts = token.split(":")
+        if all(part == _NONE or (part.isdecimal() and len(part) <= _DIGITS) for part in parts):
+            match [None if part == _NONE else int(part) for part in parts]:
+                case [int(generation), int(ordinal)]:
+                    return cls(generation, ordinal, ordinal)
+                case [int(generation), int(ordinal), int(seen), first, missing, in_tail]:
+                    return cls(generation, ordinal, seen, first, missing, in_tail)
+        raise InvalidInputError("the token is not one that a verification gave: give it as it was printed")
+
+    def token(self) -> str:
+        found = (self.first, self.first_missing, self.first_in_tail)
+        if found == (None, None, None):
+            return f"{self.generation}:{self.next}"
+        numbers = (self.generation, self.next, self.seen, *found)
+        return ":".join(_NONE if number is None else str(number) for number in numbers)
+
+    def walk_on(self, walk: ItemsWalk, state: StorageState) -> None:
+        """Have a walk that compares each row with its own id begin here, unless the rows are others now."""
+        if self.generation == state.generation and self.next <= state.next_ordinal and walk.ids is not None:
+            walk.next, walk.seen = self.next, self.seen
+            walk.first, walk.first_missing, walk.first_in_tail = self.first, self.first_missing, self.first_in_tail
+            walk.digest = walk.digest if self.next == 0 else None
 
 
 async def verify(
@@ -35,14 +85,15 @@ async def verify(
     Args:
         after: The token of a verification that was cut short.
         max_seconds: After the cutover: cut it short, after at least 1,000 rows; the other phases need no long walk
-            over rows that could go on later.
+            over rows that could go on later. Where the JSON is not what was frozen, only the digest of all rows tells
+            what they are worth: it goes on from the first row then, and is not cut again.
     Raises:
         InvalidInputError: The token is none.
         NotFoundError: There is no such progression.
 
     Contract: ADR-0117 D3; design decisions 5, 6.
     """
-    start = _place_of(after)
+    start = _Place.of_token(after)
     give_up = None if max_seconds is None else time.monotonic() + max_seconds
     facts: Facts = await store.read(bound(read_facts, progression_id))
     for _ in range(_TRIES):
@@ -53,18 +104,8 @@ async def verify(
     return _result(progression_id, facts, VerificationOutcome.INCOMPLETE)
 
 
-def _place_of(token: str | None) -> tuple[int, int] | None:
-    """Generation and ordinal of a token."""
-    if token is None:
-        return None
-    generation, separator, ordinal = token.partition(":")
-    if not (separator and generation.isdecimal() and ordinal.isdecimal()):
-        raise InvalidInputError("the token is not one that a verification gave: it is two numbers and a colon")
-    return int(generation), int(ordinal)
-
-
 async def _verify(
-    store: MigrationStore, progression_id: str, facts: Facts, start: tuple[int, int] | None, give_up: float | None
+    store: MigrationStore, progression_id: str, facts: Facts, start: _Place | None, give_up: float | None
 ) -> VerificationResult:
     state = facts.state
     if facts.found is None or (state is not None and state.is_tombstone):
@@ -184,14 +225,15 @@ async def _verify_items(
     facts: Facts,
     judged: Judged,
     state: StorageState,
-    start: tuple[int, int] | None,
+    start: _Place | None,
     give_up: float | None,
 ) -> VerificationResult:
     """Compare frozen prefix, item prefix and both recorded digests; then the tail with the allocator."""
     side = await frozen_side(judged, state)
-    goes_on = start is not None and start[0] == state.generation
-    place = min(start[1], state.next_ordinal) if start is not None and goes_on else 0
-    walk = ItemsWalk.of(state, side, start=place)
+    walk = ItemsWalk.of(state, side)
+    if start is not None:
+        start.walk_on(walk, state)
+        give_up = None if walk.ids is None else give_up
     extent, moved = await advance(store, state.progression_id, walk, max_rows=None, give_up=give_up)
     if moved:
         raise Replaced
@@ -201,16 +243,12 @@ async def _verify_items(
         json_digest=side.digest,
         first_difference=walk.first_difference(extent),
     )
-    if extent is None and (walk.first is not None or side.ids is None):
-        # Cut short, but what was seen is enough.
-        return dataclasses.replace(
-            found,
-            outcome=VerificationOutcome.MISMATCH,
-            code=_code_so_far(walk, side).value,
-            items_count=walk.seen,
-        )
     if extent is None:
-        return dataclasses.replace(found, items_count=walk.seen, token=f"{state.generation}:{walk.next}")
+        found = dataclasses.replace(found, items_count=walk.seen, token=_Place.of(walk).token())
+        if walk.first is None and side.ids is not None:
+            return found
+        # They differ, whatever stands behind; which code is known at the end only.
+        return dataclasses.replace(found, outcome=VerificationOutcome.MISMATCH, code=_code_so_far(walk, side).value)
     verdict = trusted_after(side, judge_rows(walk, extent, state))
     return dataclasses.replace(
         found,

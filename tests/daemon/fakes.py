@@ -17,7 +17,7 @@ from lionstate.errors import (
 )
 from lionstate.queue import RequestKey
 from lionstated.metrics import Metrics
-from lionstated.process import Parts, StoreFactory
+from lionstated.parts import Parts, StoreFactory
 from lionstated.settings import Settings, load_settings
 
 

@@ -23,7 +23,8 @@ from lionstated.api.server import Connection, Peer
 from lionstated.command import main
 from lionstated.metrics import Metrics
 from lionstated.notify import Notifier
-from lionstated.process import Daemon, Parts
+from lionstated.parts import Parts
+from lionstated.process import Daemon
 from lionstated.settings import Settings
 from tests.daemon.conftest import Serving
 from tests.daemon.fakes import OPERATIONS, FakeStore, factory, settings_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -16,11 +17,12 @@ import pytest
 
 from lionstate.errors import BackendUnavailableError
 from lionstated import starting
-from lionstated.api import Verb, failures
+from lionstated.api import Verb, app, failures, listeners
 from lionstated.assembly import assemble
 from lionstated.metrics import Metrics
 from lionstated.notify import Notifier
-from lionstated.process import Daemon, Parts
+from lionstated.parts import Parts
+from lionstated.process import Daemon
 from lionstated.settings import Settings
 from tests.daemon.conftest import Serving
 from tests.daemon.fakes import OPERATIONS, FakeStore, settings_for
@@ -39,14 +41,28 @@ async def probe(ops: str, path: str = "/readyz") -> tuple[int, dict[str, Any]]:
         return answer.status, await answer.json()
 
 
-async def test_a_start_waits_for_the_database(folder: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fault 18: alive and not ready, with the reason; then it is there, and the daemon serves."""
+@pytest.mark.parametrize("given", [False, True], ids=["bound", "handed over"])
+async def test_a_start_waits_for_the_database(
+    folder: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    """fault 18: alive and not ready, with the reason, on each listener; then it is there, and the daemon serves.
+
+    What came before the reason was known waits, and is refused with it.
+    """
     monkeypatch.setattr(starting, "_RETRY_SECONDS", (0.0, 0.0))
-    attempts, third, there = 0, anyio.Event(), anyio.Event()
+    monkeypatch.setattr(app, "_OPENING_SECONDS", math.inf)
+    attempts, begun, fails, third, there = 0, *(anyio.Event() for _ in range(4))
+    if given:
+        handed = socket.socket(socket.AF_UNIX)
+        handed.bind(str(folder / "d.sock"))
+        handed.listen()
+        monkeypatch.setattr(listeners, "inherited_sockets", lambda: [("", handed)])
 
     async def opens(settings: Settings, metrics: Metrics) -> Parts:
         nonlocal attempts
         attempts += 1
+        begun.set()
+        await fails.wait()
         if attempts < 3:
             raise BackendUnavailableError("the database cannot be reached: refused")
         third.set()
@@ -55,15 +71,59 @@ async def test_a_start_waits_for_the_database(folder: Path, store: FakeStore, mo
 
     settings = settings_for(folder, database__url="postgresql://u:hidden@h/d")
     daemon = Daemon(settings, operations=OPERATIONS, store_factory=opens)
-    async with anyio.create_task_group() as group:
+    api = aiohttp.ClientSession("http://d", connector=aiohttp.UnixConnector(str(folder / "d.sock")))
+    body = {"progression_id": "p", "message_id": "m"}
+    waiting = {"state": "starting", "reason": "the database cannot be reached: refused"}
+    async with anyio.create_task_group() as group, api:
         group.start_soon(daemon.run)
+        await begun.wait()
+        assert 200 == (await api.get("/livez")).status
+        early = asyncio.ensure_future(api.post(APPEND, json=body))
+        fails.set()
         await third.wait()
         ops = daemon.addresses["ops"]
-        assert (503, {"state": "starting", "reason": "the database cannot be reached: refused"}) == await probe(ops)
+        assert (503, waiting) == await probe(ops)
         assert (200, {"alive": True}) == await probe(ops, "/livez")
+        answers = {path: await api.get(path) for path in ("/livez", "/readyz", "/openapi.json")}
+        assert [(200, {"alive": True}), (503, waiting)] == [
+            (answers[path].status, await answers[path].json()) for path in ("/livez", "/readyz")
+        ]
+        for refused in (await early, await api.post(APPEND, json=body), answers["/openapi.json"]):
+            said = await refused.json()
+            assert (503, "backend_unavailable") == (refused.status, said["code"])
+            assert waiting["reason"] in said["detail"]
+            assert {"Retry-After", "Lionstate-Request-Id"} <= refused.headers.keys()
         there.set()
         await eventually(lambda: daemon.health.ready)
         assert (200, {"state": "ready"}) == await probe(ops)
+        assert 200 == (await api.post(APPEND, json=body)).status
+        daemon.stop()
+
+
+async def test_what_comes_while_the_store_is_opened_is_let_in(
+    folder: Path, store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manager's socket takes requests before the daemon runs: the first one of a stopped service is answered."""
+    begun, there = anyio.Event(), anyio.Event()
+
+    async def opens(settings: Settings, metrics: Metrics) -> Parts:
+        begun.set()
+        await there.wait()
+        return Parts(store=store, close=store.close)
+
+    daemon = Daemon(settings_for(folder), operations=OPERATIONS, store_factory=opens)
+    api = aiohttp.ClientSession("http://d", connector=aiohttp.UnixConnector(str(folder / "d.sock")))
+    async with anyio.create_task_group() as group, api:
+        group.start_soon(daemon.run)
+        await begun.wait()
+        monkeypatch.setattr(app, "_OPENING_SECONDS", 0.0)
+        late = await api.post(APPEND, json={"progression_id": "p", "message_id": "m"})
+        assert (503, True) == (late.status, "it is being opened" in (await late.json())["detail"])
+        monkeypatch.setattr(app, "_OPENING_SECONDS", math.inf)
+        early = asyncio.ensure_future(api.post(APPEND, json={"progression_id": "p", "message_id": "m"}))
+        assert (503, {"state": "starting"}) == ((ready := await api.get("/readyz")).status, await ready.json())
+        there.set()
+        assert 200 == (await early).status
         daemon.stop()
 
 
@@ -296,3 +356,42 @@ async def test_a_server_that_goes_away_and_comes_back(
             line.refusing = False
             await eventually(lambda: daemon.health.ready)
             daemon.stop()
+
+
+async def test_a_store_file_that_is_moved_away_and_put_back(
+    folder: Path, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed or replaced under a daemon: not ready, no write goes into what was moved, reads go on; then as before."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.02)
+    path, aside = folder / "state.db", folder / "aside.db"
+    real = assemble()
+    settings = settings_for(folder, maintenance__enabled="false", database__sqlite_module="stdlib")
+    daemon = Daemon(settings, operations=real.operations, store_factory=real.store_factory)
+
+    async def append(message: str) -> tuple[int, dict[str, Any]]:
+        answer = await http.post(APPEND, json={"progression_id": "p", "message_id": message})
+        return answer.status, await answer.json()
+
+    async with anyio.create_task_group() as group:
+        await group.start(daemon.run)
+        assert 200 == (await http.post("/v1/ops/create_progression", json={"progression_id": "p"})).status
+        for replaced in (False, True):
+            await eventually(lambda: daemon.health.ready)
+            assert 200 == (await append(f"before {replaced}"))[0]
+            path.rename(aside)
+            if replaced:
+                path.write_bytes(aside.read_bytes())
+            # The first write after it, whether somebody looked meanwhile or not.
+            status, said = await append("lost")
+            assert (503, "backend_unavailable") == (status, said["code"])
+            assert "moved, replaced or removed" in said["detail"]
+            await eventually(lambda: daemon.health.failures.read_failure == "store_moved")
+            assert (503, {"state": "unavailable", "reason": "store_moved"}) == await probe(daemon.addresses["ops"])
+            assert 0.0 == daemon.metrics.registry.get_sample_value("lionstate_up")
+            assert 200 == (await http.get("/v1/progressions/p")).status
+            aside.rename(path)
+        await eventually(lambda: daemon.health.ready)
+        assert 200 == (await append("after"))[0]
+        assert ["before False", "before True", "after"] == await (await http.get("/v1/progressions/p")).json()
+        daemon.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -64,19 +65,28 @@ class DaemonProcess:
         return f"unix:{self.socket}"
 
     def wait_until_ready(self) -> None:
-        """Wait for the socket to answer; the log is quoted when the daemon ends instead."""
+        """Wait until it has opened its store; the log is quoted when the daemon ends instead."""
         give_up = time.monotonic() + _START_SECONDS
         while time.monotonic() < give_up:
             if self.process.poll() is not None:
                 raise RuntimeError(f"lionstated ended with {self.process.returncode}:\n{self.log.read_text()}")
-            with socket.socket(socket.AF_UNIX) as probe:
-                try:
-                    probe.connect(str(self.socket))
-                except OSError:
-                    time.sleep(0.05)
-                else:
-                    return
+            if self._state() not in (b"", b"starting"):
+                return
+            time.sleep(0.05)
         raise RuntimeError("lionstated did not answer in time")
+
+    def _state(self) -> bytes:
+        """What it says of itself; nothing while it does not listen."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_START_SECONDS)
+            try:
+                probe.connect(str(self.socket))
+                probe.sendall(b"GET /readyz HTTP/1.1\r\nHost: d\r\nConnection: close\r\n\r\n")
+                answer = b"".join(iter(lambda: probe.recv(4096), b""))
+            except OSError:
+                return b""
+        found = re.search(rb'"state":"(\w+)"', answer)
+        return answer[:12] if found is None else found[1]
 
     def stop(self) -> int:
         """Ask it to end and return its exit code."""

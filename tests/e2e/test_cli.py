@@ -155,6 +155,8 @@ def test_the_verbs_and_their_exit_codes(shell: Shell) -> None:
     assert {"progression_id": "p", "compat_read": True, "expires_at": None} == shell.json("compat-read p --enable")
     assert "compat read is on until 2040-01-31 18:00:00\n" == shell("compat-read p --enable --until 2040-01-31T18:00")
     assert re.search(r"compat_read_until +2040-01-31 18:00:00\b", shell("explain p"))
+    shell("compat-read p --enable --reason plans")
+    assert re.search(rf"compat_read_by +{who} *\ncompat_read_reason +plans\b", shell("explain p"))
     assert shell("compat-read --all --disable") == "compat read is off\n"
     shell("disable")
     assert "disabled by the operator" in shell("status")
@@ -308,6 +310,8 @@ def test_a_scrub_blocks_what_it_finds(shell: Shell) -> None:
     assert "nothing to adopt" in shell("blocked unblock bad --reason test --adopt", code=7)
     _execute(shell.url, ("DELETE FROM progression_items WHERE progression_id = 'p' AND ordinal = :at", {"at": 700}))
     assert 700 == shell.json("verify p", code=6)["first_difference"]
+    cut = shell("verify p --token-every 0.000001", code=6)
+    assert "rows compared, and they differ at ordinal 700 (count_mismatch so far); to go on" in cut
     shell("pause")
     assert "paused" in shell("scrub --restart", code=5)
     shell("resume")

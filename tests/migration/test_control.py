@@ -350,9 +350,41 @@ async def test_the_compat_switch_is_kept_and_audited(backend: Backend) -> None:
     await service.set_compat_read("p", True)
     await service.set_compat_read("p", True)
     assert 1 == (await state_of(backend))["compat_read"]
-    await service.set_compat_read("p", False)
+    assert ("test", None) == await switched_by(service)
+    await service.set_compat_read("p", True, reason="plans")
+    await service.set_compat_read("p", True, reason="plans")
+    assert ("test", "plans") == await switched_by(service)
+    (order,) = (await service.status()).orders.newest
+    assert ("compat_read", "p", "plans") == (order.kind, order.progression_id, order.reason)
+    await service.set_compat_read("p", False, reason="repaired")
+    await service.set_compat_read("p", False, reason="once more")
     assert 0 == (await state_of(backend))["compat_read"]
-    assert 2 == (await actions_of(backend)).count("compat_read")
+    assert (None, None) == await switched_by(service)
+    await service.set_compat_read_everywhere(True, reason="all of them")
+    assert ("test", "all of them") == await switched_by(service)
+    told = await backend.rows(
+        "SELECT details FROM admin_events WHERE action = 'progression_migrate.compat_read' AND target_id = 'p'"
+        " ORDER BY created_at, id"
+    )
+    details = [json.loads(row["details"]) if isinstance(row["details"], str) else row["details"] for row in told]
+    assert [(True, None), (True, "plans"), (False, "repaired")] == [(one["enabled"], one["reason"]) for one in details]
+
+
+async def test_a_block_takes_the_order_of_the_compat_switch_with_it(backend: Backend) -> None:
+    """Decision 2: the switch that a block forces is nobody's order, and an order would outlive it."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service = service_of(backend)
+    await until_done(service)
+    await service.set_compat_read("p", True, reason="plans")
+    await backend.execute("DELETE FROM progression_items WHERE ordinal = 7")
+    assert 1 == (await service.scrub(restart=True, max_seconds=60)).checked
+    assert ("blocked", 1) == (lambda row: (row["phase"], row["compat_read"]))(await state_of(backend))
+    assert ((None, None), {}) == (await switched_by(service), (await service.status()).orders.counts)
+
+
+async def switched_by(service: ProgressionMigrationService) -> tuple[str | None, str | None]:
+    found = await service.explain("p")
+    return found.compat_read_by, found.compat_read_reason
 
 
 async def test_a_switch_that_a_block_forces_cannot_be_moved(backend: Backend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from typing import Any
 
@@ -208,8 +209,49 @@ async def test_a_verification_goes_on_where_it_was_cut_short(
     await backend.execute("UPDATE progression_items SET message_id = 'x' WHERE ordinal = 2")
     found = await service_of(backend).verify("p", after=first)
     assert (MISMATCH, "digest_mismatch", 2) == (found.outcome, found.code, found.first_difference)
-    with pytest.raises(InvalidInputError):
-        await service_of(backend).verify("p", after="7")
+    for token in ("7", "7:-", "7:1:1", f"7:{'9' * 5000}"):
+        with pytest.raises(InvalidInputError):
+            await service_of(backend).verify("p", after=token)
+
+
+CHANGED = json.dumps(["another", *IDS[1:]])
+DAMAGED = {
+    "two rows": ("UPDATE progression_items SET message_id = 'x' WHERE ordinal IN (2, 25)", None),
+    "a row, another missing": (
+        "UPDATE progression_items SET message_id = 'x' WHERE ordinal = 2;"
+        "DELETE FROM progression_items WHERE ordinal = 25",
+        None,
+    ),
+    "the JSON": ("UPDATE progression_items SET message_id = message_id WHERE ordinal = 2", CHANGED),
+    "the JSON and a row behind": ("UPDATE progression_items SET message_id = 'x' WHERE ordinal = 25", CHANGED),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+async def test_a_difference_before_the_cut_does_not_hide_what_is_behind_it(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Cut short it says what it read and goes on; the last word is that of a verification that was not cut."""
+    monkeypatch.setattr("lionstate.migration.walk._ROWS", 10)
+    await backend.put_progression("p", json.dumps(IDS))
+    await until_done(service_of(backend))
+    sql, text = DAMAGED[name]
+    if text is not None:
+        await backend.execute("UPDATE progression_storage_state SET replacing = 1")
+        await backend.execute("UPDATE progressions SET collection = :text WHERE id = 'p'", text=text)
+    for statement in (*sql.split(";"), "UPDATE progression_storage_state SET replacing = 0"):
+        await backend.execute(statement)
+    whole = await service_of(backend).verify("p")
+    assert (MISMATCH, None) == (whole.outcome, whole.token)
+    token, cut = None, []
+    for _ in range(10):
+        found = await service_of(backend).verify("p", after=token, max_seconds=1e-9)
+        if (token := found.token) is None:
+            break
+        cut.append(found)
+    assert {MISMATCH} == {one.outcome for one in cut}
+    assert [10 * (at + 1) for at in range(len(cut))] == [one.items_count for one in cut]
+    assert whole == dataclasses.replace(found, items_digest=whole.items_digest)
 
 
 async def test_two_decoders_that_disagree_are_a_finding(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

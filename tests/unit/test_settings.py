@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from pathlib import Path
 
@@ -253,6 +254,22 @@ def test_listeners_for_strangers_are_refused(tmp_path: Path) -> None:
             check_listeners(load_settings(flags=flags, environ=False))
     for flags in ({}, {"listen.http": "[::1]:1", **good}, {"listen.http": "0.0.0.0:1", **good, **tls}):
         check_listeners(load_settings(flags=flags, environ=False))
+
+
+def test_files_that_nobody_writes_to_are_refused_at_once(tmp_path: Path) -> None:
+    """A FIFO holds whoever opens it: a reload would stop the event loop for ever."""
+    made, fifo, token_file = make_certificate(tmp_path), tmp_path / "fifo", tmp_path / "token"
+    token_file.write_text("t0ken\n")
+    token_file.chmod(0o600)
+    os.mkfifo(fifo, 0o600)
+    tls = {"listen.tls_cert": str(made.cert), "listen.tls_key": str(made.key), "auth.token_file": str(token_file)}
+    check_listeners(load_settings(flags=tls, environ=False))
+    for other in (fifo, Path("/dev/null")):
+        for key in tls:
+            with pytest.raises(InvalidInputError, match=f"{key} cannot be read: not a regular file: {other}"):
+                check_listeners(load_settings(flags=tls | {key: str(other)}, environ=False))
+        with pytest.raises(InvalidInputError, match=f"cannot read {other}: not a regular file"):
+            load_settings(other, environ=False)
 
 
 def test_addresses_and_flags() -> None:

@@ -1,7 +1,7 @@
 """The HTTP API: one generic handler over the operations table, and answers from memory for monitoring."""
 
 from .access import Bearers, peer_policy
-from .app import Health, operations_app, service_app
+from .app import Door, Health, operations_app, service_app
 from .contracts import NewsLike, OperationLike, StoreLike, Verb
 from .listeners import Listener, Listeners, check_listeners
 from .server import ApiServer
@@ -9,6 +9,7 @@ from .server import ApiServer
 __all__ = [
     "ApiServer",
     "Bearers",
+    "Door",
     "Health",
     "Listener",
     "Listeners",

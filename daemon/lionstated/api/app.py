@@ -6,12 +6,14 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+import anyio
 import anyio.to_thread
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lionstate import wire
+from lionstate.errors import BackendUnavailableError
 
 from ..board import Board
 from ..metrics import Metrics
@@ -24,7 +26,11 @@ from .problems import Policy, not_found, respond
 from .request_head import header
 from .status_page import HEADERS, status_page
 
-__all__ = ["Health", "operations_app", "service_app"]
+__all__ = ["Door", "Health", "operations_app", "service_app"]
+
+# A request that comes while the store is being opened waits for that, but no longer.
+_OPENING_SECONDS = 5.0
+_RETRY_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -51,6 +57,47 @@ class Health:
     def reason(self) -> str | None:
         """Why it is not ready, where more is known than its state."""
         return self.waits_for if self.state == "starting" else self.failures.reason
+
+
+class Door:
+    """What the API's listeners serve from the moment they listen: the probes, and the store's API when that is open.
+
+    What comes while the store is being opened is let in when it is; it is refused as soon as it is known that this
+    lasts.
+    """
+
+    def __init__(self, health: Health) -> None:
+        """Take what the probes say; the door is shut."""
+        self._health = health
+        self._inside: ASGIApp | None = None
+        self._decided = anyio.Event()
+        self._outside = Router(
+            _probes(health, lambda scope: require(scope, "read")), redirect_slashes=False, default=self._other
+        )
+
+    def open(self, app: ASGIApp) -> None:
+        """Serve everything by ``app`` from now on, and who waits too."""
+        self._inside = app
+        self._decided.set()
+
+    def refuse(self) -> None:
+        """Let nobody wait any more: the store is not there."""
+        self._decided.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await (self._inside or self._outside)(scope, receive, send)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with anyio.move_on_after(_OPENING_SECONDS):
+            await self._decided.wait()
+        if self._inside is None:
+            reason = self._health.waits_for or "it is being opened"
+            said = (
+                f"the store is not open yet: {reason}; nothing was changed: the daemon goes on trying, ask again later"
+            )
+            raise BackendUnavailableError(said, retry_after_seconds=_RETRY_SECONDS)
+        await self._inside(scope, receive, send)
 
 
 class _AnyText(PathConvertor):

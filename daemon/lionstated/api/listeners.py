@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from lionstate.errors import InvalidInputError
 
-from ..settings import Settings, Token, is_loopback, read_private, split_address
+from ..settings import Settings, Token, is_loopback, read_named, read_private, split_address
 from ..sockets import BoundSocket, bind_tcp, bind_unix, group_id_of, inherited_sockets
 from .access import Bearers, peer_policy
 from .problems import Guard, Policy
@@ -88,6 +88,7 @@ def _none_in(settings: Settings) -> str:
 
 
 def _check_certificate(cert: str, key: str) -> None:
+    read_named(cert, "listen.tls_cert")
     read_private(key, "listen.tls_key")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)

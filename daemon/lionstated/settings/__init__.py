@@ -4,11 +4,12 @@ Precedence: defaults < file (TOML) < environment < flags. `LIONAGI_*` variables 
 """
 
 from .changes import Difference, differences, is_live, settings_table
+from .files import read_named, read_private
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
 from .model import DELIVER_TO, PAYLOAD, Delivery, Settings, is_loopback, split_address
 from .text import config_text, effective_json, effective_text, mask_url, put_table
-from .tokens import SCOPES, Rights, Token, read_private
+from .tokens import SCOPES, Rights, Token
 
 __all__ = [
     "DELIVER_TO",
@@ -32,6 +33,7 @@ __all__ = [
     "load_settings",
     "mask_url",
     "put_table",
+    "read_named",
     "read_private",
     "settings_table",
     "split_address",

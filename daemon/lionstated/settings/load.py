@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from lionstate.errors import InvalidInputError
 
+from .files import read_regular
 from .model import ENV_PREFIX, Settings
 
 __all__ = ["description_of", "flag_names", "is_switch", "load_settings"]
@@ -55,7 +56,7 @@ def load_settings(
 
 def _read_toml(file: str | Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(file)[1].decode())
     except OSError as exc:
         raise InvalidInputError(f"cannot read {file}: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:

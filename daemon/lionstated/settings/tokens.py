@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from lionstate.errors import InvalidInputError
 
-__all__ = ["SCOPES", "Rights", "Token", "read_private", "read_tokens"]
+from .files import read_private
+
+__all__ = ["SCOPES", "Rights", "Token", "read_tokens"]
 
 Rights: TypeAlias = Literal["read", "write", "admin"]
 SCOPES: Final[tuple[Rights, ...]] = get_args(Rights)
 """Each may do what those before it may do."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_FILE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +32,6 @@ class Token:
     caller: str
     scope: Rights
     secret: bytes = field(repr=False)
-
-
-def read_private(path: str, setting: str) -> bytes:
-    """The content of a file that only its owner and group can read.
-
-    Raises:
-        InvalidInputError: It cannot be read, everybody can read or write it, or it is larger than 64 KiB.
-    """
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISREG(mode) and mode & 0o007:
-                raise InvalidInputError(f"{setting} is open to everybody; chmod o-rwx {path}")
-            content = file.read(_FILE_BYTES + 1)
-    except OSError as exc:
-        raise InvalidInputError(f"{setting} cannot be read: {exc.strerror}: {path}") from exc
-    if len(content) > _FILE_BYTES:
-        raise InvalidInputError(f"{setting} is larger than {_FILE_BYTES} bytes: {path}")
-    return content
 
 
 def read_tokens(path: str) -> tuple[Token, ...]:
