@@ -131,9 +131,14 @@ class Parts:
             absent = await self._inspect_unopened(path, file, vfs)
             file.take(own=own)
             prepare, outdated = (put_empty_own_tables, OWN_TABLES_APPEARED) if absent else (None, None)
-            self.reader = SqliteReader(path, module, self.settings, vfs=vfs, prepare=prepare, outdated=outdated)
+            check = file.require_in_place
+            self.reader = SqliteReader(
+                path, module, self.settings, vfs=vfs, prepare=prepare, outdated=outdated, require_in_place=check
+            )
         if not self.settings.readonly:
-            writer = SqliteWriter(path, module, self.settings, self.load, vfs=vfs)
+            writer = SqliteWriter(
+                path, module, self.settings, self.load, vfs=vfs, require_in_place=file.require_in_place
+            )
             self.writer = writer
             try:
                 await writer.open()
@@ -211,6 +216,17 @@ class Parts:
         found = Connections() if self.writer is None else self.writer.connections()
         found = found if self.replicas is None else found.and_(self.replicas.connections())
         return found if self.reader is None else found.and_(self.reader.connections())
+
+    async def require_in_place(self) -> None:
+        """Ask whether the path of a SQLite store still names the file that is open; every write asks by itself.
+
+        Raises:
+            BackendUnavailableError: It does not (``store_moved``).
+
+        Cost: one hop to a thread and one ``stat``.
+        """
+        if (file := self.file) is not None:
+            await asyncio.to_thread(file.require_in_place)
 
     async def close(self) -> None:
         """Close the readers, then the writer, then give the file back; may be repeated."""

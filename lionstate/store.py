@@ -74,6 +74,7 @@ class Store:
         self._parts = Parts(url, settings, observer)
         self.connections = self._parts.connections
         self.load = self._parts.load
+        self.require_in_place = self._parts.require_in_place
         self._receipts = Receipts(self.dialect, receipts or ReceiptLimits())
         self._tickets = TicketMaker(self.parsed, self._receipts)
         self._calls = OperationCalls(lambda: self.queue, self._tickets, observer)

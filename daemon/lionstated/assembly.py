@@ -144,7 +144,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
 
 
 async def _is_doubtful(store: Store) -> bool:
-    """Read something; whether the disk is so full that only a write tells whether one can be made."""
+    """Read something from the file that is meant; whether only a write tells, on a full disk, if one can be made."""
+    await store.require_in_place()
     await store.read(probe_reads)
     free = store.load.free_bytes()
     return free is not None and free < _FULL_BYTES

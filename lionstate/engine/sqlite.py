@@ -53,14 +53,16 @@ class SqliteWriter:
         observer: Observer,
         *,
         vfs: str | None = None,
+        require_in_place: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the writer; ``open`` starts its thread and connects."""
+        """Prepare the writer; ``open`` starts its thread and connects; ``require_in_place`` may refuse a batch."""
         self.dialect = dialect_named("sqlite")
         self.module = module
         self._path = path
         self._settings = settings
         self._observer = observer
         self._vfs = vfs
+        self._require_in_place = require_in_place
         self._thread = WorkerThread("lionstate-writer")
         self._driver: Any = None
         self._stopping = threading.Event()
@@ -81,6 +83,7 @@ class SqliteWriter:
         await asyncio.shield(self._thread.submit(self._connect))
 
     def _connect(self) -> None:
+        self._require_in_place()
         driver = open_connection(self.module, self._path, self._settings, writer=True, vfs=self._vfs)
         try:
             driver.set_progress_handler(self._tick, _PROGRESS_OPERATIONS)
@@ -129,6 +132,7 @@ class SqliteWriter:
 
         Nothing begins while an earlier COMMIT is in doubt: a later batch would destroy the evidence.
         """
+        self._require_in_place()
         if self._driver is None:
             self._reconnect()
         if self._in_doubt is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,12 @@ from lionstate.engine.settings import EngineSettings
 from lionstate.errors import BackendUnavailableError, InvalidInputError, SchemaError
 
 __all__ = ["SqliteFile"]
+
+_MOVED = (
+    "the store's file was moved, replaced or removed while it is open here, and its path does not name it any more;"
+    " nothing was written. Put that file back in its place and this goes on by itself; or stop this process, and start"
+    " it on the file that is meant"
+)
 
 
 class SqliteFile:
@@ -36,6 +43,7 @@ class SqliteFile:
         self._claim: tuple[int, int] | None = None
         self._lock: StoreLock | None = None
         self._in_use = False
+        self._opened_as: tuple[int, int] | None = None
 
     @property
     def version_text(self) -> str:
@@ -93,8 +101,33 @@ class SqliteFile:
             raise BackendUnavailableError(f"the store's file cannot be made: {error.strerror}") from error
 
     def opened(self) -> None:
-        """The store is open: what was made for it stays when it is released."""
+        """The store is open: what was made for it stays when it is released, and its path shall go on naming it."""
         self._in_use = True
+        if self.path is not None and not self._readonly:
+            # Not the claim: on a layered file system the file is another one once it was opened for writing.
+            self._opened_as = self._named()
+
+    def _named(self) -> tuple[int, int] | None:
+        """Device and number of the file that the path names now; None when it names none."""
+        assert self.path is not None
+        try:
+            found = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def require_in_place(self) -> None:
+        """Nothing while the path names the file that is open; a file that cannot be looked at may be that.
+
+        Raises:
+            BackendUnavailableError: It names another file or none (``store_moved``): what is written now would be
+                looked for in vain by whoever opens the path.
+
+        Cost: one ``stat``; not for the event loop.
+        """
+        with suppress(OSError):
+            if self._opened_as is not None and self._named() != self._opened_as:
+                raise BackendUnavailableError(_MOVED, reason="store_moved")
 
     @property
     def size_bytes(self) -> int:

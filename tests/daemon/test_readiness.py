@@ -356,3 +356,42 @@ async def test_a_server_that_goes_away_and_comes_back(
             line.refusing = False
             await eventually(lambda: daemon.health.ready)
             daemon.stop()
+
+
+async def test_a_store_file_that_is_moved_away_and_put_back(
+    folder: Path, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed or replaced under a daemon: not ready, no write goes into what was moved, reads go on; then as before."""
+    monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.02)
+    path, aside = folder / "state.db", folder / "aside.db"
+    real = assemble()
+    settings = settings_for(folder, maintenance__enabled="false", database__sqlite_module="stdlib")
+    daemon = Daemon(settings, operations=real.operations, store_factory=real.store_factory)
+
+    async def append(message: str) -> tuple[int, dict[str, Any]]:
+        answer = await http.post(APPEND, json={"progression_id": "p", "message_id": message})
+        return answer.status, await answer.json()
+
+    async with anyio.create_task_group() as group:
+        await group.start(daemon.run)
+        assert 200 == (await http.post("/v1/ops/create_progression", json={"progression_id": "p"})).status
+        for replaced in (False, True):
+            await eventually(lambda: daemon.health.ready)
+            assert 200 == (await append(f"before {replaced}"))[0]
+            path.rename(aside)
+            if replaced:
+                path.write_bytes(aside.read_bytes())
+            # The first write after it, whether somebody looked meanwhile or not.
+            status, said = await append("lost")
+            assert (503, "backend_unavailable") == (status, said["code"])
+            assert "moved, replaced or removed" in said["detail"]
+            await eventually(lambda: daemon.health.failures.read_failure == "store_moved")
+            assert (503, {"state": "unavailable", "reason": "store_moved"}) == await probe(daemon.addresses["ops"])
+            assert 0.0 == daemon.metrics.registry.get_sample_value("lionstate_up")
+            assert 200 == (await http.get("/v1/progressions/p")).status
+            aside.rename(path)
+        await eventually(lambda: daemon.health.ready)
+        assert 200 == (await append("after"))[0]
+        assert ["before False", "before True", "after"] == await (await http.get("/v1/progressions/p")).json()
+        daemon.stop()

@@ -21,7 +21,7 @@ from lionstate import StateDB, shared
 from lionstate.engine import EngineSettings, StoreURL, normalize_state_db_url
 from lionstate.engine import sqlite_file as sqlite_file_module
 from lionstate.engine.ownership import StoreLock, lock_file
-from lionstate.engine.postgresql import create_engine
+from lionstate.engine.pool import create_engine
 from lionstate.engine.pragmas import _switch_to_wal
 from lionstate.engine.url import _PARAMETERS
 from lionstate.errors import (
