@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 from lionstate.startup import run_command
+from lionstated.masking import hide_passwords
 
 __all__ = ["main"]
 
@@ -18,6 +20,7 @@ def _load() -> Callable[[], int]:
 
 def main() -> NoReturn:
     """Run the daemon and end the process."""
+    hide_passwords(sys.orig_argv)
     run_command("lionstated", _load)
 
 

@@ -27,7 +27,6 @@ from .settings import (
     flag_names,
     is_switch,
     load_settings,
-    mask_url,
 )
 
 __all__ = ["leave", "main", "run_and_leave"]
@@ -127,33 +126,8 @@ def _has_uvloop() -> bool:
 
 def run_and_leave() -> int:
     """Run the command of the process's own arguments; `leave` is called for it."""
-    _hide_password(sys.orig_argv)
     leave(main())
     return 0
-
-
-# Flags whose value may hold a password, and the variable that takes it instead.
-_SECRET_FLAGS = {
-    "--database-url": "LIONSTATE_DATABASE__URL",
-    "--database-replica-url": "LIONSTATE_DATABASE__REPLICA_URL",
-}
-
-
-def _hide_password(command: Sequence[str]) -> None:
-    """Start again with a URL that has a password in the environment: everybody can read arguments."""
-    kept: list[str] = []
-    secrets: dict[str, str] = {}
-    parts = iter(command)
-    for part in parts:
-        flag, equals, value = part.partition("=")
-        url = (value if equals else next(parts, "")) if flag in _SECRET_FLAGS else None
-        if url is None or mask_url(url) == url:
-            kept += [part] if url is None or equals else [part, url]
-        else:
-            secrets[_SECRET_FLAGS[flag]] = url
-    if secrets:
-        os.environ.update(secrets)
-        os.execv(sys.executable, kept)
 
 
 def leave(code: int) -> None:

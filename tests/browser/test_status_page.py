@@ -127,13 +127,19 @@ async def test_idle_by_keyboard_and_then_gone(folder: Path) -> None:
         await page.until("document.getElementById('fresh').textContent.startsWith('live')")
 
         # PostgreSQL has no such log: its plot goes, and the other one takes the room.
-        daemon.board.sources = replace(daemon.board.sources, database="PostgreSQL")
+        own = daemon.board.sources
+        daemon.board.sources = replace(own, database="PostgreSQL")
         daemon.board.history = History()
         await page.until("document.getElementById('wal-card').hidden")
         assert await page.evaluate("document.getElementById('lock').clientWidth > innerWidth * 0.8")
 
+        daemon.board.sources = own
+        await page.until("document.getElementById('facts').textContent.includes('SQLite 3.')")
+
         daemon.stop()
         await page.until("!document.getElementById('gone').hidden")
+        # What was known last stays, marked as old, the database's name with its signals.
+        assert "SQLite 3." in await page.evaluate("document.getElementById('facts').textContent")
         assert "The daemon does not answer." in await page.evaluate("document.getElementById('gone').textContent")
         await page.picture(PICTURES / "gone-desk-dark.png")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from lionstated.api import server
@@ -33,8 +35,9 @@ async def connected(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, a
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body of one answer."""
+    """Status and body of one answer, which has a request id whoever made it."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    assert re.search(rb"\r\nlionstate-request-id: [a-z0-9._-]+\r\n", head), head
     length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
     return int(head.split()[1]), await reader.readexactly(length)
 
@@ -112,10 +115,44 @@ async def test_what_is_within_the_limit_is_served(serving: Serving, folder: Path
         assert 203 == len(store.runs)
 
 
-async def test_garbage_is_still_a_bad_request(serving: Serving, folder: Path) -> None:
+async def test_garbage_is_a_bad_request(serving: Serving, folder: Path) -> None:
+    """Alone, and after an answered request, whose id it does not get."""
+    asked = LINE + HEADERS + LENGTH + b"Lionstate-Request-Id: mine\r\n\r\n" + BODY
+    async with serving():
+        assert (400, True) == ((found := await refused(folder, [b"what is this\r\n\r\n"]))[0], "not HTTP" in found[1])
+        async with connected(folder) as (reader, writer):
+            writer.write(asked)
+            assert b"lionstate-request-id: mine\r\n" in await reader.readuntil(b"\r\n\r\n")
+            assert b"null" == await reader.readexactly(4)
+            writer.write(b"what is this\r\n\r\n")
+            assert b"mine" not in (answered := await reader.read())
+            assert answered.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_body_that_is_none_is_answered_once_by_its_callers_id(
+    serving: Serving, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the route answers without a look at the body."""
+    for line in (LINE, b"GET /v1/progressions/p HTTP/1.1\r\n"):
+        head = line + HEADERS + b"Transfer-Encoding: chunked\r\nLionstate-Request-Id: mine\r\n\r\n"
+        async with serving(), connected(folder) as (reader, writer):
+            writer.write(head + b"zz\r\n")
+            answered = await reader.read()
+        assert (1, True) == (answered.count(b"\r\n\r\n"), answered.startswith(b"HTTP/1.1 400 "))
+        assert b"\r\nlionstate-request-id: mine\r\n" in answered
+    assert ["WARNING"] * 2 == [record.levelname for record in caplog.records if record.name == "uvicorn.error"]
+
+
+async def test_garbage_is_not_answered_for_the_request_before_it(
+    serving: Serving, folder: Path, store: FakeStore
+) -> None:
+    """Its caller would take the 400 for the answer to what may be written."""
+    store.gate = anyio.Event()
     async with serving(), connected(folder) as (reader, writer):
+        writer.write(LINE + HEADERS + LENGTH + b"\r\n" + BODY)
+        await store.entered.wait()
         writer.write(b"what is this\r\n\r\n")
-        assert 400 == (await answer(reader))[0]
+        assert b"" == await reader.read()
 
 
 def test_the_limit_is_the_documented_one() -> None:

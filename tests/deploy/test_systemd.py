@@ -17,10 +17,16 @@ import pytest
 import lionstate
 import lionstated
 from tests.deploy.checks import names_of, result_of
-from tests.support.deployment import install_systemd, run, tool
+from tests.support.deployment import hidden_from_units, install_systemd, run, tool
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 HERE = Path(__file__).parent
+# What the units import, and the program that looks at them.
+_SEEN_INSIDE = (
+    Path(sysconfig.get_path("purelib")),
+    Path(lionstate.__file__).parents[1],
+    Path(lionstated.__file__).parents[1],
+)
 CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
 _TARGET = """[Unit]
@@ -55,9 +61,7 @@ def _install_package(tree: Path) -> None:
     [packages] = environment.glob("lib/python*/site-packages")
     if packages.parent.name != f"python3.{sys.version_info.minor}":
         pytest.skip(f"the system has {packages.parent.name}, these packages are of 3.{sys.version_info.minor}")
-    paths = [sysconfig.get_path("purelib"), str(Path(lionstate.__file__).parents[1])]
-    paths += [str(Path(lionstated.__file__).parents[1])]
-    (packages / "tests.pth").write_text("\n".join(dict.fromkeys(paths)))
+    (packages / "tests.pth").write_text("\n".join(dict.fromkeys(map(str, _SEEN_INSIDE))))
     (environment / "bin/lionstated").write_text(_COMMAND)
     (environment / "bin/lionstated").chmod(0o755)
 
@@ -67,6 +71,9 @@ def seen() -> Iterator[dict[str, Any]]:
     """What was seen inside, by check."""
     if os.geteuid() != 0:
         pytest.skip("needs root: it makes namespaces")
+    for path in (HERE, *_SEEN_INSIDE):
+        if (reason := hidden_from_units(path)) is not None:
+            pytest.skip(reason)
     tool("unshare")
     hierarchy = next((path for path in CGROUPS if (path / "cgroup.procs").exists()), None)
     if hierarchy is None:

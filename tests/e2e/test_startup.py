@@ -47,6 +47,23 @@ def test_ctrl_c_while_it_imports(folder: Path, command: list[str], module: str) 
     assert 0 == (folder / "x.db").stat().st_size
 
 
+def test_a_password_leaves_the_process_list_before_anything_is_imported(folder: Path) -> None:
+    """Imports take seconds on a busy machine, and everybody can read arguments meanwhile."""
+    (folder / "path").mkdir()
+    (folder / "path" / "anyio.py").write_text(
+        "import os, threading\nos.write(1, b'importing')\nthreading.Event().wait()\n"
+    )
+    env = clean_environment(PYTHONPATH=str(folder / "path"), PYTHONDONTWRITEBYTECODE="1")
+    for command in ([LIONSTATED], [sys.executable, "-m", "lionstated"]):
+        for url in (["--database-url", "postgresql://u:hidden@h/d"], ["--database-url=host=h password=hidden"]):
+            with subprocess.Popen([*command, *url], stdout=-1, env=env) as process:
+                assert process.stdout is not None
+                assert b"importing" == process.stdout.read(9)
+                shown = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+                process.kill()
+            assert (False, True) == (b"hidden" in shown, b"lionstated" in shown)
+
+
 async def _made(path: Path) -> None:
     async with StateDB(path):
         pass

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.missing import missing
 
-__all__ = ["DEPLOY", "REPOSITORY", "install_systemd", "readme_anchors", "run", "tool"]
+__all__ = ["DEPLOY", "REPOSITORY", "hidden_from_units", "install_systemd", "readme_anchors", "run", "tool"]
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
@@ -44,6 +44,15 @@ def install_systemd(folder: Path, *drop_ins: str, environment: Path = Path("/opt
     )
     assert 0 == code, text
     return folder / "usr/lib/systemd/system"
+
+
+def hidden_from_units(path: Path) -> str | None:
+    """Why a unit of ``deploy/systemd`` cannot see a path: it lies below a folder that its sandbox replaces."""
+    for setting, folders in (("PrivateTmp", ("/tmp", "/var/tmp")), ("ProtectHome", ("/home", "/root", "/run/user"))):
+        for folder in folders:
+            if path.resolve().is_relative_to(folder):
+                return f"{path} is below {folder}, which {setting}= hides from the unit: use a checkout elsewhere"
+    return None
 
 
 def readme_anchors() -> set[str]:

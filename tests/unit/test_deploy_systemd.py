@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lionstated.settings import Settings, load_settings
-from tests.support.deployment import DEPLOY, install_systemd, run, tool
+from tests.support.deployment import DEPLOY, hidden_from_units, install_systemd, run, tool
 
 UNITS = DEPLOY / "systemd"
 DROP_INS = sorted(path.stem for path in (UNITS / "drop-ins").iterdir())
@@ -48,6 +48,14 @@ def test_exposure(tmp_path: Path, drop_ins: tuple[str, ...], limit: int) -> None
     code, text = run(*command, units / "lionstated.service")
     print(text.splitlines()[-1])
     assert 0 == code, text
+
+
+def test_a_checkout_that_the_sandbox_hides_is_told_at_once() -> None:
+    """`make deploy-check` there would fail in every check, each for a reason that says nothing."""
+    assert ("yes", "yes") == (service()["PrivateTmp"], service()["ProtectHome"])
+    for folder in ("/tmp", "/var/tmp/x", "/home/me/lionstate", "/root"):
+        assert f"{folder} is below" in (hidden_from_units(Path(folder)) or "")
+    assert None is hidden_from_units(Path("/opt/tmp/lionstate"))
 
 
 def test_what_is_installed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from lionstate.errors import InvalidInputError
 from lionstated.api import check_listeners
 from lionstated.command import main
 from lionstated.logs import configure
+from lionstated.masking import mask_url
 from lionstated.settings import (
     Settings,
     config_text,
@@ -23,7 +24,6 @@ from lionstated.settings import (
     flag_names,
     is_loopback,
     load_settings,
-    mask_url,
     split_address,
 )
 from tests.support.certificates import make_certificate

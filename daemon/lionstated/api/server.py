@@ -21,6 +21,7 @@ from lionstate.errors import InvalidInputError, OverloadedError, StateError
 
 from ..logs import Seldom, get_logger
 from ..sockets import BoundSocket
+from .tracing import REQUEST_ID, name_request, request_id_of
 
 __all__ = ["ApiServer", "Connection", "ConnectionLimits", "Peer", "connection_of"]
 
@@ -193,9 +194,19 @@ class _Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         if self._head_bytes > _HEAD_BYTES:
             self._refuse()
-        else:
+        elif self._answers_another():
             self._refused = True
-            super().send_400_response(msg)
+            self.transport.close()
+        else:
+            self._answer_and_close(InvalidInputError("this is not HTTP/1.1 that can be read; nothing was done"), 400)
+
+    def _answers_another(self) -> bool:
+        """Whether what would be sent now were taken for the answer to a request that is under way, or a part of it."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        is_of_this = cycle.scope is self.scope and self._owes == "body" and not self.pipeline
+        return not is_of_this or cycle.response_started
 
     def _refuse(self) -> None:
         """Answer 431 or 414, and read on for a moment: a close at once would take the answer away again."""
@@ -211,9 +222,17 @@ class _Protocol(HttpToolsProtocol):
         self._refused = True
         document = wire.problem(error, status=status)
         body = wire.encode(document)
+        # A request that has begun has a scope of its own, with the headers that were there; one too many has none.
+        scope: Any = self.scope
+        request_id = name_request(scope) if scope else request_id_of({})
+        if self.cycle is not None and not self.cycle.response_complete:
+            # As if the connection were lost already: nothing more can be sent.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.write(
             f"HTTP/1.1 {document['status']} {document['title']}\r\ncontent-type: application/problem+json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
+            f"{REQUEST_ID.decode()}: {request_id}\r\n\r\n".encode()
             + body
         )
         if self.transport.can_write_eof():

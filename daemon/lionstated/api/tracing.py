@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..logs import Seldom, get_logger
 
-__all__ = ["AccessLog", "Traced", "call_it", "request_id_of"]
+__all__ = ["REQUEST_ID", "AccessLog", "Traced", "call_it", "name_request", "request_id_of"]
 
-_HEADER = b"lionstate-request-id"
+REQUEST_ID = b"lionstate-request-id"
 _ID = "lionstate.request_id"
 _WHAT = "lionstate.what"
 _FORM = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -25,6 +25,15 @@ _FAILED_SECONDS = 1.0
 def call_it(scope: Scope, what: str) -> None:
     """Say in a name of ours what a request is; its address may hold ids."""
     scope[_WHAT] = what
+
+
+def name_request(scope: Scope) -> str:
+    """Give a request its name, once: the caller's `Lionstate-Request-Id` where that is one, else one of ours."""
+    if _ID not in scope:
+        given = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
+        scope[_ID] = given.decode() if _FORM.fullmatch(given) else os.urandom(8).hex()
+    found: str = scope[_ID]
+    return found
 
 
 def request_id_of(scope: Scope) -> str:
@@ -59,7 +68,7 @@ class AccessLog:
 
 
 class Traced:
-    """Gives each request its name: the caller's `Lionstate-Request-Id` where that is one, else one of ours."""
+    """Gives each request its name, and its answer and log lines too."""
 
     def __init__(self, app: ASGIApp, listener: str, log: AccessLog) -> None:
         """Wrap the app of a listener."""
@@ -71,9 +80,7 @@ class Traced:
         """Serve one request."""
         if scope["type"] != "http":
             return
-        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        request_id = given.decode() if _FORM.fullmatch(given) else os.urandom(8).hex()
-        scope[_ID] = request_id
+        request_id = name_request(scope)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         began, status = time.monotonic(), 0
 
@@ -81,7 +88,7 @@ class Traced:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"].append((_HEADER, request_id.encode()))
+                message["headers"].append((REQUEST_ID, request_id.encode()))
             await send(message)
 
         try:

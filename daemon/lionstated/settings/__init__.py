@@ -8,7 +8,7 @@ from .files import read_named, read_private
 from .load import description_of, flag_names, is_switch, load_settings
 from .maintenance import Maintenance
 from .model import DELIVER_TO, PAYLOAD, Delivery, Settings, is_loopback, split_address
-from .text import config_text, effective_json, effective_text, mask_url, put_table
+from .text import config_text, effective_json, effective_text, put_table
 from .tokens import SCOPES, Rights, Token
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "is_loopback",
     "is_switch",
     "load_settings",
-    "mask_url",
     "put_table",
     "read_named",
     "read_private",

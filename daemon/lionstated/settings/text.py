@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 
+from ..masking import mask_url
 from .model import Delivery, Settings
 
-__all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "mask_url", "put_table"]
-
-# Up to the last @: a password that was not escaped may hold anything.
-_USER_INFO = re.compile(r"(://[^:@]*:).*(?=@)", re.DOTALL)
-_PARAMETER = re.compile(r"(password\s*=\s*)[^&]+", re.IGNORECASE)
-
-
-def mask_url(url: str) -> str:
-    """The URL, or what was meant to be one, with its passwords replaced by asterisks; in doubt too much of it."""
-    return _PARAMETER.sub(r"\1***", _USER_INFO.sub(r"\1***", url))
+__all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "put_table"]
 
 
 def _masked(value: object) -> object:
