@@ -76,13 +76,13 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
     try:
         settings = read()
         if arguments.check_config:
-            if settings.database.url is not None:
-                StoreURL.of(settings.store_url())
+            _check_urls(settings)
             check_listeners(settings)
             shown = effective_json if arguments.as_json else effective_text
             sys.stdout.write(shown(settings, only_changed=arguments.only_changed))
             return 0
-        StoreURL.of(settings.store_url())
+        settings.store_url()
+        _check_urls(settings)
         logs.configure(settings.log.level, settings.log.format)
         return _run(settings, assemble(), read)
     except StateError as exc:
@@ -94,6 +94,12 @@ def main(argv: Sequence[str] | None = None, *, assemble: Callable[[], Assembly] 
             logs.configure()
         logs.get_logger().critical("internal_error", exc_info=True)
         return _EXIT_INTERNAL
+
+
+def _check_urls(settings: Settings) -> None:
+    for url in (settings.database.url, *settings.database.replica_url):
+        if url is not None:
+            StoreURL.of(url.get_secret_value())
 
 
 def _run(settings: Settings, assembly: Assembly, read: Callable[[], Settings]) -> int:

@@ -266,10 +266,10 @@ def _sha256_of(path: Path) -> str:
 
 def _copy_and_hash(source: Path, target: Path) -> str:
     try:
+        create_private(target)
         shutil.copyfile(source, target)
     except OSError as error:
         raise BackendUnavailableError(f"the backup cannot be copied: {error.strerror}") from error
-    os.chmod(target, 0o600)
     with target.open("rb+") as file:
         os.fsync(file.fileno())
     return _sha256_of(target)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from lionstate.dialects.base import Capabilities, Dialect, ParentRow, ParentValue
+from lionstate.dialects.appends import ParentRow
+from lionstate.dialects.base import Capabilities, Dialect, ParentValue
 from lionstate.dialects.postgresql import PostgresqlDialect
 from lionstate.dialects.sqlite import SqliteDialect
 from lionstate.dialects.statement import Statement

@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Executable, Select, Table
 
+from lionstate.dialects.appends import AppendIntents, ParentRow
 from lionstate.dialects.bulk import BulkIntents
 from lionstate.dialects.records import RecordIntents
 from lionstate.dialects.server import ServerIntents
+from lionstate.dialects.statement import Row, Statement
 from lionstate.errors import StateError
 
-__all__ = ["Capabilities", "Dialect", "ParentRow", "ParentValue"]
+__all__ = ["Capabilities", "Dialect", "ParentValue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +38,6 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class ParentRow:
-    """A locked ``progressions`` row: its id and the version token of its text (None where there is none)."""
-
-    progression_id: str
-    version: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class ParentValue:
     """The JSON value of a ``progressions`` row as the column holds it, and its version token.
 
@@ -58,7 +52,7 @@ class ParentValue:
     seal: object | None = None
 
 
-class Dialect(RecordIntents, BulkIntents, ServerIntents, Protocol):
+class Dialect(RecordIntents, BulkIntents, ServerIntents, AppendIntents, Protocol):
     """The seam between the rooms above and one database."""
 
     capabilities: Capabilities
@@ -194,6 +188,13 @@ class Dialect(RecordIntents, BulkIntents, ServerIntents, Protocol):
 
     def prefer_indexes(self, conn: Connection) -> None:
         """For the rest of the transaction: no plan reads a whole table, or sorts, where an index serves the query."""
+        ...
+
+    def seek_rows(self, conn: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+        """Run a query under ``prefer_indexes`` whose rows are either the whole answer or not used at all.
+
+        As the first statement of a lone read it may have a snapshot of its own, and needs no transaction then.
+        """
         ...
 
     def refresh_statistics(self, conn: Connection) -> None:

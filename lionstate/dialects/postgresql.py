@@ -33,12 +33,14 @@ from sqlalchemy.dialects.postgresql import JSON, JSONB, aggregate_order_by
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.sql import ClauseElement
 
-from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.appends import ParentRow
+from lionstate.dialects.appends_postgresql import PostgresqlAppends
+from lionstate.dialects.base import Capabilities, ParentValue
 from lionstate.dialects.bulk_postgresql import PostgresqlBulk
 from lionstate.dialects.records_postgresql import PostgresqlRecords
-from lionstate.dialects.server import PostgresqlServer
+from lionstate.dialects.server import SEEKS, PostgresqlServer
 from lionstate.dialects.sqlstates import error_of_state
-from lionstate.dialects.statement import Statement
+from lionstate.dialects.statement import Row, Statement
 from lionstate.errors import (
     BackendUnavailableError,
     InvalidInputError,
@@ -203,7 +205,7 @@ def _jsonb(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((func.strpos(cast(column, Text), "\\u0000") == 0, cast(column, JSONB)))
 
 
-class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
+class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer, PostgresqlAppends):
     """The PostgreSQL side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -334,6 +336,12 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer):
 
     def prefer_indexes(self, conn: Connection) -> None:
         conn.execute(_PREFER_INDEXES)
+
+    def seek_rows(self, conn: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+        if not conn.in_transaction() and SEEKS in conn.info:
+            return statement.rows_alone(conn, params)
+        self.prefer_indexes(conn)
+        return statement.rows(conn, params)
 
     def refresh_statistics(self, conn: Connection) -> None:
         conn.execute(_ANALYZE)

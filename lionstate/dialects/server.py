@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from sqlalchemy import Connection, text
+from sqlalchemy.util import await_only
 
 from lionstate.dialects.statement import Statement
 
-__all__ = ["NoServer", "PostgresqlServer", "ServerIntents", "ServerLoad", "TransactionEnd", "TransactionMark"]
+__all__ = [
+    "MARK_COLUMNS",
+    "SEEKS",
+    "NoServer",
+    "PostgresqlServer",
+    "ServerIntents",
+    "ServerLoad",
+    "TransactionEnd",
+    "TransactionMark",
+    "note_mark",
+]
+
+SEEKS: Final = "lionstate.seeks"
+"""In ``Connection.info``: outside of transactions the session plans as ``prefer_indexes`` would have it."""
 
 TransactionEnd: TypeAlias = Literal["committed", "aborted", "in progress", "out of sight"]
 """What a server says of a transaction; ``out of sight``: it is not, or no longer, the server that ran it."""
@@ -62,8 +77,15 @@ class ServerIntents(Protocol):
         """Position up to which a replica shows what its primary wrote; None where this is no replica."""
         ...
 
+    def begin(self, conn: Connection) -> None:
+        """Begin a transaction now, and not with its first statement."""
+        ...
+
     def transaction_mark(self, conn: Connection) -> TransactionMark | None:
-        """The mark of the running write transaction, None without a server. Cost: one statement, nothing is read."""
+        """The mark of the running write transaction, None without a server.
+
+        Cost: one statement, nothing is read; none where a statement of the transaction has brought it.
+        """
         ...
 
     def transaction_end(self, conn: Connection, mark: TransactionMark) -> TransactionEnd:
@@ -84,6 +106,9 @@ class NoServer:
 
     def replayed_position(self, conn: Connection) -> int | None:
         return None
+
+    def begin(self, conn: Connection) -> None:
+        conn.begin()
 
     def transaction_mark(self, conn: Connection) -> TransactionMark | None:
         return None
@@ -110,10 +135,19 @@ _SERVER_RUN = (
     "concat_ws('/', extract(epoch FROM pg_postmaster_start_time()),"
     " extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))"
 )
-_MARK = Statement(text(f"SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint), {_SERVER_RUN}"))
+MARK_COLUMNS: Final = f"CAST(CAST(pg_current_xact_id() AS text) AS bigint), {_SERVER_RUN}"
+"""What ``note_mark`` takes, for a statement of a write transaction that has one row."""
+
+_MARK = Statement(text(f"SELECT {MARK_COLUMNS}"))
+_NOTED = "lionstate.mark"
 _END = text(
     f"SELECT CASE WHEN {_SERVER_RUN} = :server_run THEN pg_xact_status(CAST(CAST(:transaction AS text) AS xid8)) END"
 )
+
+
+def note_mark(conn: Connection, columns: Sequence[Any]) -> None:
+    """Keep what a statement brought of its transaction's mark, until the transaction ends."""
+    conn.info[_NOTED] = TransactionMark(*columns)
 
 
 class PostgresqlServer:
@@ -132,8 +166,16 @@ class PostgresqlServer:
         found: int | None = conn.execute(_REPLAYED).scalar_one()
         return found
 
+    def begin(self, conn: Connection) -> None:
+        conn.info.pop(_NOTED, None)
+        conn.begin()
+        # SQLAlchemy would begin with the first statement that goes through it: one that costs 90 us more.
+        driver: Any = conn.connection.dbapi_connection
+        await_only(driver._start_transaction())
+
     def transaction_mark(self, conn: Connection) -> TransactionMark | None:
-        return TransactionMark(*_MARK.rows(conn)[0])
+        noted: TransactionMark | None = conn.info.pop(_NOTED, None)
+        return noted or TransactionMark(*_MARK.rows(conn)[0])
 
     def transaction_end(self, conn: Connection, mark: TransactionMark) -> TransactionEnd:
         values = {"server_run": mark.server_run, "transaction": str(mark.transaction)}

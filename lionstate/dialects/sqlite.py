@@ -35,12 +35,13 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
-from lionstate.dialects.base import Capabilities, ParentRow, ParentValue
+from lionstate.dialects.appends import NoTries, ParentRow
+from lionstate.dialects.base import Capabilities, ParentValue
 from lionstate.dialects.bulk_sqlite import SqliteBulk
 from lionstate.dialects.records_sqlite import SqliteRecords
 from lionstate.dialects.server import NoServer
 from lionstate.dialects.sqlite_words import driver_error, forget_text, said, undecodable_column
-from lionstate.dialects.statement import Statement, compiled_once
+from lionstate.dialects.statement import Row, Statement, compiled_once
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -126,7 +127,7 @@ def _code(error: BaseException) -> int:
     return found & 0xFF if isinstance(found, int) else 0
 
 
-class SqliteDialect(SqliteRecords, SqliteBulk, NoServer):
+class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -257,6 +258,9 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer):
 
     def prefer_indexes(self, conn: Connection) -> None:
         """Nothing to do: the planner prefers them by rule."""
+
+    def seek_rows(self, conn: Connection, statement: Statement, params: Mapping[str, Any]) -> list[Row]:
+        return statement.rows(conn, params)
 
     def refresh_statistics(self, conn: Connection) -> None:
         """Nothing to do: no plan of ours depends on them."""

@@ -69,7 +69,7 @@ def _is_open_here(identity: tuple[int, int]) -> bool:
 
 
 def claim_file(path: Path, module: str) -> tuple[int, int]:
-    """Note that this process opens ``path`` with ``module``; a file that does not exist is made, empty.
+    """Note that this process opens ``path`` with ``module``; a file that does not exist is made, empty and 0600.
 
     Raises:
         TwoSqliteLibrariesError: Another SQLite library of this process has stores open, or holds this file.
@@ -96,9 +96,10 @@ def _identity(path: Path) -> tuple[int, int]:
         found = path.stat()
     except FileNotFoundError:
         # Made here, so that its identity is known before SQLite holds it: a handle of our own could not be told from
-        # another library's. O_EXCL: nobody can hold a lock on it that closing would drop.
+        # another library's. O_EXCL: nobody can hold a lock on it that closing would drop. Whatever the umask, messages
+        # are their owner's; SQLite gives what it adds to a file the file's own mode.
         with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         found = path.stat()
     return found.st_dev, found.st_ino
 

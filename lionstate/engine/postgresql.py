@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sqlalchemy import Connection, event, text
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import AsyncAdaptedQueuePool
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from lionstate.dialects import Dialect, dialect_named
+from lionstate.dialects import dialect_named
 from lionstate.dialects.server import TransactionEnd, TransactionMark
-from lionstate.engine.connections import Connections, of_pool
+from lionstate.engine.connections import Connections
 from lionstate.engine.finish import to_the_end
-from lionstate.engine.hosts import HOST_SECONDS, Hosts, seconds_of
-from lionstate.engine.keepalive import keep_alive
 from lionstate.engine.observer import Observer
+from lionstate.engine.pool import LANE_SETTINGS, Lender, create_engine
 from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlWrites
@@ -28,124 +24,20 @@ from lionstate.engine.transaction import CommitFailed, execute_batch, translate
 from lionstate.engine.url import StoreURL
 from lionstate.engine.writer import Ended
 from lionstate.errors import (
-    BackendBusyError,
-    BackendUnavailableError,
     ClosedError,
     DeadlineExceededError,
-    InvalidInputError,
     OutcomeUnknownError,
     StateError,
 )
 
-__all__ = ["LaneTransaction", "PostgresqlWriter", "check_out", "create_engine"]
+__all__ = ["LaneTransaction", "PostgresqlWriter"]
 
 R = TypeVar("R")
-LOCK_TIMEOUT_MS = 500
 _STATUS_WAIT = 10.0
 # What a COMMIT in doubt holds back waits too, and nobody hears that writes fail.
 _GONE_SECONDS = 2.0
-# What a lane runs seeks by key. Without statistics, and for some numbers of keys with them, the planner takes a scan of
-# the whole table for cheaper (design decision 10).
-_LANE_SETTINGS = {"lock_timeout": str(LOCK_TIMEOUT_MS), "enable_seqscan": "off"}
-_SET_LOCAL = text("SELECT " + ", ".join(f"set_config('{name}', :{name}, true)" for name in _LANE_SETTINGS))
+_SET_LOCAL = text("SELECT " + ", ".join(f"set_config('{name}', :{name}, true)" for name in LANE_SETTINGS))
 _STATUS_PAUSE = 0.1
-_APPLICATION = "lionstate"
-
-
-def _ssl_of(mode: str) -> Any:
-    """asyncpg's ``ssl`` argument for libpq's ``sslmode``; an unknown mode is refused, never read as "off"."""
-    if mode in ("prefer", "allow"):
-        return mode
-    if mode == "disable":
-        return False
-    if mode not in ("require", "verify-ca", "verify-full"):
-        raise InvalidInputError("sslmode is disable, allow, prefer, require, verify-ca or verify-full")
-    context = ssl.create_default_context()
-    context.check_hostname = mode == "verify-full"
-    if mode == "require":
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def create_engine(url: StoreURL, settings: EngineSettings, *, pool_size: int, for_writes: bool) -> AsyncEngine:
-    """An asyncpg engine; libpq's words in the URL are mapped, startup settings fall away behind a pooler."""
-    target = url.sqlalchemy
-    query = dict(target.query)
-    mode = query.pop("sslmode", None)
-    arguments: dict[str, Any] = {}
-    if mode is not None:
-        arguments["ssl"] = _ssl_of(str(mode))
-    limit = query.pop("connect_timeout", None)
-    if limit is not None:
-        arguments["timeout"] = seconds_of(str(limit))
-    if isinstance(query.get("host"), tuple):
-        # A standby answers too, and takes no writes.
-        query.setdefault("target_session_attrs", "read-write")
-        arguments.setdefault("timeout", HOST_SECONDS)
-        arguments["async_creator_fn"] = Hosts().connect
-    if settings.pooler == "transaction":
-        arguments["statement_cache_size"] = 0
-        query["prepared_statement_cache_size"] = "0"
-    else:
-        arguments["server_settings"] = {"application_name": _APPLICATION, "jit": "off"}
-        if for_writes:
-            arguments["server_settings"] |= _LANE_SETTINGS
-    engine = create_async_engine(
-        target.set(query=query),
-        poolclass=AsyncAdaptedQueuePool,
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=30,
-        connect_args=arguments,
-        isolation_level="READ COMMITTED",
-        hide_parameters=True,
-    )
-    event.listen(engine.sync_engine, "connect", keep_alive)
-    return engine
-
-
-def _connect_failure(dialect: Dialect, error: BaseException) -> StateError:
-    """The public exception for a connection that could not be had: nothing was written, trying later may help."""
-    if isinstance(error, PoolTimeout):
-        found: StateError = BackendBusyError("every connection to the database was in use for 30 s")
-    else:
-        found = translate(dialect, error)
-        if found.code == "backend":
-            found = BackendUnavailableError(f"the database cannot be reached: {type(error).__name__}")
-    found.__cause__ = error
-    return found
-
-
-_connecting: set[asyncio.Task[Any]] = set()
-
-
-async def check_out(engine: AsyncEngine, dialect: Dialect) -> AsyncConnection:
-    """A connection of the pool.
-
-    asyncpg does not survive a cancellation while it connects: the attempt then goes on by itself, and what comes of
-    it goes back to the pool.
-
-    Raises:
-        StateError: No connection; unreachable, or all in use.
-    """
-
-    async def connect() -> AsyncConnection:
-        return await engine.connect()
-
-    async def give_back(attempt: asyncio.Task[AsyncConnection]) -> None:
-        with suppress(Exception):
-            await (await attempt).close()
-
-    task = asyncio.ensure_future(connect())
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        going_back = asyncio.ensure_future(give_back(task))
-        _connecting.add(going_back)
-        going_back.add_done_callback(_connecting.discard)
-        raise
-    except Exception as error:
-        raise _connect_failure(dialect, error) from error
 
 
 class _LaneSession:
@@ -162,10 +54,10 @@ class _LaneSession:
 
     def begin(self) -> None:
         self.mark = None
-        self.conn.begin()
+        self.dialect.begin(self.conn)
         self._since = time.monotonic()
         if self._set_local:
-            self.conn.execute(_SET_LOCAL, _LANE_SETTINGS)
+            self.conn.execute(_SET_LOCAL, LANE_SETTINGS)
 
     def before_commit(self) -> None:
         """Bring the transaction's mark back; in one that an error has ended this raises, where COMMIT lies."""
@@ -225,6 +117,7 @@ class PostgresqlWriter:
         self._settings = settings
         self._observer = observer
         self.engine = create_engine(url, settings, pool_size=settings.lanes + 1, for_writes=True)
+        self._lender = Lender(self.engine, self.dialect)
         self.lanes = settings.lanes
         self._running: set[asyncio.Task[list[Outcome]]] = set()
         self._started: dict[int, float] = {}
@@ -258,10 +151,11 @@ class PostgresqlWriter:
     async def _run(self, batch: Batch) -> list[Outcome]:
         waiting = time.monotonic()
         try:
-            conn = await check_out(self.engine, self.dialect)
+            conn = await self._lender.take()
         except StateError as error:
             return self._refused(batch, error)
         session: _LaneSession | None = None
+        clean = False
 
         def work(sync: Connection) -> list[Outcome]:
             nonlocal session
@@ -270,7 +164,9 @@ class PostgresqlWriter:
             return execute_batch(session, batch)
 
         try:
-            return await conn.run_sync(work)
+            outcomes = await conn.run_sync(work)
+            clean = not conn.in_transaction()
+            return outcomes
         except CommitFailed as failed:
             with suppress(Exception):
                 await conn.invalidate()
@@ -282,8 +178,7 @@ class PostgresqlWriter:
                 await conn.invalidate()
             return self._refused(batch, translate(self.dialect, error))
         finally:
-            with suppress(Exception):
-                await conn.close()
+            await self._lender.give_back(conn, clean=clean)
 
     @staticmethod
     def _refused(batch: Batch, error: StateError) -> list[Outcome]:
@@ -311,8 +206,11 @@ class PostgresqlWriter:
 
     async def _ask_status(self, mark: TransactionMark) -> TransactionEnd | None:
         try:
-            async with self.engine.connect() as conn:
+            conn = await self._lender.take()
+            try:
                 return await conn.run_sync(self.dialect.transaction_end, mark)
+            finally:
+                await self._lender.give_back(conn, clean=False)
         except Exception:
             # The server is away or starts: ask again.
             return None
@@ -322,7 +220,7 @@ class PostgresqlWriter:
         """One explicit transaction on a connection of its own, within a time limit; its end is shielded."""
         self.require_open()
         limit = self._settings.transaction_limit_seconds
-        conn = await check_out(self.engine, self.dialect)
+        conn = await self._lender.take()
         try:
             timer = asyncio.timeout(limit)
             try:
@@ -339,11 +237,11 @@ class PostgresqlWriter:
                 raise
             await to_the_end(self._commit(conn))
         finally:
-            await to_the_end(self._give_back(conn))
+            await self._lender.give_back(conn, clean=False)
 
     def _begin_explicitly(self, conn: Connection) -> None:
         """A caller's own transaction waits for locks as long as SQLite's would."""
-        conn.begin()
+        self.dialect.begin(conn)
         conn.execute(text(f"SET LOCAL lock_timeout = {int(self._settings.busy_timeout_ms)}"))
 
     async def _roll_back(self, conn: AsyncConnection) -> None:
@@ -352,10 +250,6 @@ class PostgresqlWriter:
         except Exception:
             with suppress(Exception):
                 await conn.invalidate()
-
-    async def _give_back(self, conn: AsyncConnection) -> None:
-        with suppress(Exception):
-            await conn.close()
 
     async def _commit(self, conn: AsyncConnection) -> None:
         try:
@@ -378,7 +272,7 @@ class PostgresqlWriter:
 
     def connections(self) -> Connections:
         """Those of the lanes."""
-        return of_pool(self.engine)
+        return self._lender.connections()
 
     def seconds_since_sign_of_life(self) -> float:
         """Age of the oldest running batch; 0 while idle."""
@@ -389,7 +283,7 @@ class PostgresqlWriter:
         self._closed = True
         if self._running:
             await asyncio.wait(self._running)
-        await self.engine.dispose()
+        await self._lender.close()
 
     def require_open(self) -> None:
         """ClosedError after ``close``."""

@@ -17,7 +17,7 @@ from lionstate.dialects import Dialect, dialect_named
 from lionstate.engine.aiosqlite import create_sqlite_engine
 from lionstate.engine.connections import Connections, of_pool
 from lionstate.engine.finish import to_the_end
-from lionstate.engine.postgresql import check_out, create_engine
+from lionstate.engine.pool import Lender, create_engine
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.script import Script, done_here
 from lionstate.engine.settings import EngineSettings
@@ -247,7 +247,11 @@ async def _give_back(conn: AsyncConnection) -> None:
 
 
 class PostgresqlReader:
-    """A pool of connections; a script runs in one REPEATABLE READ READ ONLY transaction."""
+    """A pool of connections; a script runs in one REPEATABLE READ READ ONLY transaction.
+
+    A script whose first statement asks for nothing else (``Dialect.seek_rows``) takes that one round trip: the
+    transaction begins with the statement after it.
+    """
 
     def __init__(
         self, url: StoreURL, settings: EngineSettings, *, prepare: Callable[[Any], None] | None = None
@@ -258,40 +262,66 @@ class PostgresqlReader:
         if prepare is not None:
             made = prepare
             event.listen(self.engine.sync_engine, "connect", lambda driver, _record: made(driver))
-        self._snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        snapshots = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._lender = Lender(snapshots, self.dialect)
         self._closed = False
 
     async def run(self, script: Script[R]) -> R:
-        """Run one script; a lost connection or a stale cached statement is tried once more."""
-        for attempt in (1, 2):
+        """Run one script; a lost connection or a stale cached statement is tried again.
+
+        Twice: a connection may be found lost outside of SQLAlchemy, which then knows nothing of the others.
+        """
+        for attempts_left in (2, 1, 0):
             try:
-                async with self.snapshot() as snapshot:
-                    return await snapshot.run(script)
+                return await self._once(script)
             except BackendUnavailableError:
-                if attempt == 2:
+                if not attempts_left:
                     raise
             except Exception as error:
-                if attempt == 2 or not self.dialect.is_transient(error.__cause__ or error):
+                if not attempts_left or not self.dialect.is_transient(error.__cause__ or error):
                     raise
         raise BackendUnavailableError()
+
+    async def _once(self, script: Script[R]) -> R:
+        self._require_open()
+        conn = await self._lender.take()
+        clean = False
+        try:
+            found = await conn.run_sync(_in_one_snapshot, script)
+            clean = True
+            return found
+        except Exception as error:
+            raise translate(self.dialect, error) from error
+        finally:
+            await self._lender.give_back(conn, clean=clean)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError()
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         """One REPEATABLE READ READ ONLY transaction on a connection of the pool."""
-        if self._closed:
-            raise ClosedError()
-        conn = await check_out(self._snapshots, self.dialect)
+        self._require_open()
+        conn = await self._lender.take()
         try:
             await conn.begin()
             yield Snapshot(conn, self.dialect)
         finally:
-            await to_the_end(_give_back(conn))
+            await self._lender.give_back(conn, clean=False)
 
     def connections(self) -> Connections:
         """Those of the pool."""
-        return of_pool(self.engine)
+        return self._lender.connections()
 
     async def close(self) -> None:
         """Dispose the pool; connections still in use close when they come back."""
         self._closed = True
-        await self.engine.dispose()
+        await self._lender.close()
+
+
+def _in_one_snapshot(conn: Connection, script: Script[R]) -> R:
+    found = script(conn)
+    if conn.in_transaction():
+        conn.rollback()
+    return found

@@ -16,6 +16,28 @@ _CREDENTIALS = re.compile(r"^[^/\s]+:[^/\s]*@[^/\s]+")
 # Several servers after the user: libpq's spelling, which SQLAlchemy's parser does not know.
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.\-]+)(?::(?P<port>\d+))?")
 _HOSTS = re.compile(r"^(?P<user>[^/?#]*@)?(?P<hosts>[^@/?#]*,[^@/?#]*)(?P<rest>[/?].*)?$", re.DOTALL)
+# How libpq's connection strings begin; as a path each would be a new file.
+_WORDS = re.compile(r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options)\s*=")
+# What a PostgreSQL URL may set after `?`: words of libpq that are mapped, and those of asyncpg and SQLAlchemy that take
+# a text. Anything else would fail in the driver, by a name that says nothing.
+_PARAMETERS = frozenset(
+    (
+        *(
+            "sslmode",
+            "connect_timeout",
+            "host",
+            "port",
+            "user",
+            "password",
+            "database",
+            "passfile",
+            "service",
+            "servicefile",
+        ),
+        *("ssl", "direct_tls", "target_session_attrs", "krbsrvname", "gsslib"),
+        *("command_timeout", "prepared_statement_cache_size"),
+    )
+)
 _SQLITE = "sqlite+aiosqlite:///"
 _POSTGRESQL = "postgresql+asyncpg://"
 _PORT = 5432
@@ -28,8 +50,8 @@ def normalize_state_db_url(target: str | Path) -> str:
         target: A path, ``:memory:``, ``sqlite:///…`` or ``postgresql://…``, there also with several hosts
             (``h1:5432,h2:5432``), of which the one that takes writes is used.
     Raises:
-        InvalidInputError: The text is empty, looks like credentials without a scheme, or one of several hosts cannot
-            be read.
+        InvalidInputError: The text is empty, looks like credentials without a scheme or like libpq's `host=…`, or one
+            of several hosts cannot be read.
 
     Contract: reference §2.0, ADR-0055 D1.
     """
@@ -43,6 +65,11 @@ def normalize_state_db_url(target: str | Path) -> str:
     if "://" not in target:
         if _CREDENTIALS.match(target) and not target.startswith("./"):
             raise InvalidInputError("this looks like credentials without a scheme: write postgresql://… or ./path")
+        if _WORDS.match(target):
+            raise InvalidInputError(
+                "this looks like libpq's connection string (host=… password=***): write"
+                " postgresql://user:password@host/database, or ./path for a file of that name"
+            )
         return _SQLITE + _resolved(Path(target))
     scheme, rest = target.split("://", 1)
     if scheme == "sqlite":
@@ -95,7 +122,8 @@ class StoreURL:
 
         Raises:
             InvalidInputError: An empty text, a scheme that is neither SQLite nor PostgreSQL, another driver than
-                asyncpg, or parameters on a SQLite URL, which would be dropped silently.
+                asyncpg, parameters on a SQLite URL, which would be dropped silently, or ones that PostgreSQL's driver
+                does not know.
         """
         if isinstance(target, StoreURL):
             return target
@@ -119,6 +147,9 @@ class StoreURL:
             raise InvalidInputError("the port of a PostgreSQL URL is a number")
         if url.drivername != "postgresql+asyncpg":
             raise InvalidInputError("PostgreSQL is used through asyncpg: write postgresql://…")
+        if unknown := sorted(set(url.query) - _PARAMETERS):
+            known = ", ".join(sorted(_PARAMETERS))
+            raise InvalidInputError(f"a PostgreSQL URL does not take the parameter {unknown[0][:40]}; it takes {known}")
         return cls(text, dialect, None)
 
     @property

@@ -117,9 +117,9 @@ def _plain_page(
 ) -> list[items.Item]:
     """A page where the item rows are served; nothing at all elsewhere, and for an empty page. Cost: one statement."""
     check_id(progression_id)
-    dialect_of(conn).prefer_indexes(conn)
     bound = {"pid": progression_id, "after": after, "before": before, "count": limit, **PLAIN_ITEMS}
-    return cast(list[items.Item], (PLAIN_PAGE_BACK if newest_first else PLAIN_PAGE).rows(conn, bound))
+    statement = PLAIN_PAGE_BACK if newest_first else PLAIN_PAGE
+    return cast(list[items.Item], dialect_of(conn).seek_rows(conn, statement, bound))
 
 
 def _text(conn: Connection, progression_id: str) -> tuple[object, int]:

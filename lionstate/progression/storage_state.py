@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection, bindparam, exists, select, update
 
 from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects.appends import ParentRow
 from lionstate.dialects.statement import Row, compiled_once
 from lionstate.errors import BlockedCode, InvalidInputError
 from lionstate.progression.collection import text_fault
@@ -192,8 +193,10 @@ class LockedForAppend(NamedTuple):
     members: set[tuple[str, str]] | None
 
 
-def lock_for_append(conn: Connection, /, pairs: Sequence[tuple[str, str]]) -> LockedForAppend:
-    """``lock_many`` for appends of ids to progressions, which reads what they need.
+def lock_for_append(
+    conn: Connection, /, pairs: Sequence[tuple[str, str]], parents: dict[str, ParentRow] | None = None
+) -> LockedForAppend:
+    """``lock_many`` for appends of ids to progressions, which reads what they need; ``parents`` are locked already.
 
     Cost: as ``lock_many``; on SQLite, for up to four pairs, one statement each that looks for it among the items as
     well: a live message has two.
@@ -202,7 +205,7 @@ def lock_for_append(conn: Connection, /, pairs: Sequence[tuple[str, str]]) -> Lo
         _usable(pid for pid, _ in pairs)
         if all(text_fault(mid) is None for _, mid in pairs):
             return _look_at_each(conn, pairs)
-    return LockedForAppend(_lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND), None)
+    return LockedForAppend(_lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND, parents), None)
 
 
 def _look_at_each(conn: Connection, pairs: Sequence[tuple[str, str]]) -> LockedForAppend:
@@ -219,13 +222,16 @@ def _look_at_each(conn: Connection, pairs: Sequence[tuple[str, str]]) -> LockedF
     return LockedForAppend(list(parents.values()), members)
 
 
-def _lock(conn: Connection, ids: Sequence[str], form: _Form[S]) -> list[tuple[str, int | None, S | None]]:
+def _lock(
+    conn: Connection, ids: Sequence[str], form: _Form[S], parents: dict[str, ParentRow] | None = None
+) -> list[tuple[str, int | None, S | None]]:
     dialect = dialect_of(conn)
     wanted = _usable(ids) if len(ids) == 1 else sorted(set(_usable(ids)))
     if not dialect.capabilities.concurrent_writers:
         rows = form.both(conn, wanted)
         return [(row[0], None, None if row[1] is None else form.of(row[1:])) for row in rows]
-    parents = dialect.lock_progressions(conn, wanted)
+    if parents is None:
+        parents = dialect.lock_progressions(conn, wanted)
     if not parents:
         return []
     found = dialect.lock_states(conn, form.states_query(conn), list(parents))

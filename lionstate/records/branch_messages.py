@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, bindparam, select
 
 from lionstate.dialects import dialect_of
-from lionstate.dialects.statement import compiled_once
+from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.engine import Continued, Deferred
 from lionstate.errors import InvalidInputError, StaleCursorError
 from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL
@@ -168,8 +168,8 @@ def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _page(conn: Connection, branch_id: str, page: _Page, generation: int | None) -> Deferred[list[dict[str, Any]]]:
-    dialect_of(conn).prefer_indexes(conn)
-    rows = _item_rows(conn, page, {"branch": branch_id, **PLAIN_ITEMS}, plain=True)
+    statement, bound = _item_rows_query(conn, page, {"branch": branch_id, **PLAIN_ITEMS}, plain=True)
+    rows = _in_page_order(page, dialect_of(conn).seek_rows(conn, statement, bound))
     if rows:
         current = rows[0][-1]
         if generation not in (None, current):
@@ -184,9 +184,14 @@ def _page(conn: Connection, branch_id: str, page: _Page, generation: int | None)
     return Deferred([], _nothing)
 
 
-def _item_rows(conn: Connection, page: _Page, named: dict[str, Any], *, plain: bool) -> list[Any]:
+def _item_rows_query(
+    conn: Connection, page: _Page, named: dict[str, Any], *, plain: bool
+) -> tuple[Statement, dict[str, Any]]:
     bound = {"after": page.after, "before": page.before, "count": page.limit, **named}
-    rows: list[Any] = compiled_once(page_query(conn, forward=page.forward, plain=plain)).rows(conn, bound)
+    return compiled_once(page_query(conn, forward=page.forward, plain=plain)), bound
+
+
+def _in_page_order(page: _Page, rows: list[Any]) -> list[Any]:
     return rows if page.forward else rows[::-1]
 
 
@@ -195,7 +200,9 @@ def _in_general(conn: Connection, page: _Page, progression_id: str, order: Order
     tail: list[Any] = []
     if order.items_after is not None:
         behind = page._replace(after=max(page.after, order.items_after))
-        tail = _item_rows(conn, behind, {"pid": progression_id}, plain=False)
+        dialect_of(conn).prefer_indexes(conn)
+        statement, bound = _item_rows_query(conn, behind, {"pid": progression_id}, plain=False)
+        tail = _in_page_order(page, statement.rows(conn, bound))
     if order.head is None:
         return Deferred(tail, functools.partial(_finish_rows, order.generation), size_of(tail))
     after_head = functools.partial(_then_head, order.head.finish, page, order.generation, tail)

@@ -29,8 +29,8 @@ from lionstated.api import (
     peer_policy,
     service_app,
 )
-from lionstated.api.access import actor_of, caller_of
-from lionstated.api.problems import Guard, Policy
+from lionstated.api.access import actor_of, caller_of, local_names
+from lionstated.api.problems import Guard, HttpProblem, Policy
 from lionstated.api.server import Connection, Peer
 from lionstated.board import Board
 from lionstated.metrics import Metrics
@@ -104,7 +104,7 @@ def _requests() -> Iterator[tuple[str, str, str, str]]:
 
 async def ask(app: Any, method: str, path: str, *, peer: Peer | None = None, token: str | None = None) -> int:
     """The status of one request with an empty body, as a listener would hand it over."""
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
     if token is not None:
         headers.append((b"authorization", b"Bearer " + token.encode()))
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
@@ -129,7 +129,7 @@ async def test_the_matrix(tmp_path: Path) -> None:
     metrics = Metrics(OPERATIONS)
     apps = {"service": _service(), "ops": operations_app(metrics, Health("ready"), Board(metrics.history))}
     policies: dict[str, Policy | None] = {"socket": peer_policy(GROUP), "private": peer_policy(), "tcp": bearers}
-    policies["open"] = None  # ops on loopback
+    policies["open"] = local_names("")  # ops on loopback
     seen: collections.Counter[tuple[str, str]] = collections.Counter()
     for method, path, needs, kind in _requests():
         for listener, policy in policies.items():
@@ -155,6 +155,36 @@ async def test_the_matrix(tmp_path: Path) -> None:
         ("tcp", answer) for answer in ("served", "401", "403")
     } == set(seen)
     assert len(OPERATIONS) * 3 * len(PEERS) * len(TOKENS) < seen.total()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "served"),
+    [
+        *((name, True) for name in ("localhost", "LOCALHOST:1", "127.0.0.1:9464", "127.8.9.1", "[::1]:80", "[::1]")),
+        *((name, False) for name in ("evil.example:9464", "127.0.0.1.evil.example", "localhost.evil", "10.0.0.1", "")),
+        *((name, False) for name in ("[localhost]", "::1", "localhost:x", "localhost\r\nHost: evil.example")),
+    ],
+)
+async def test_only_names_of_this_machine_where_no_token_is_asked(serving: Serving, hosts: str, served: bool) -> None:
+    """A page in a browser may lead its own name here (DNS rebinding), and would then read what is answered."""
+    async with serving() as daemon:
+        address = daemon.addresses["ops"].removeprefix("http://")
+        for version, lines in (("1.1", f"Host: {hosts}\r\n"), ("1.0", f"Host: {hosts}\r\n"), ("1.0", ""), ("1.1", "")):
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            writer.write(f"GET /status.json HTTP/{version}\r\n{lines}Connection: close\r\n\r\n".encode())
+            answer = await reader.read()
+            writer.close()
+            status = int(answer.split()[1])
+            assert (served if lines else version == "1.0") == (status == 200), answer
+            if status != 200:
+                assert (421, True) == (status, b"listener without tokens" in answer)
+
+
+def test_the_host_of_the_setting_is_one_of_them() -> None:
+    scope = {"headers": [(b"host", b"Ops.Local:1")], "http_version": "1.1"}
+    local_names("ops.local")(scope)
+    with pytest.raises(HttpProblem):
+        local_names("other.local")(scope)
 
 
 async def test_nobody_is_served_whom_nobody_looked_at() -> None:
@@ -297,6 +327,8 @@ async def test_no_combination_of_settings_lets_strangers_in(
                 elif listener.kind == "http" or not local:
                     # What that asks for is in the matrix.
                     assert listeners.bearers is listener.policy, (flags, handed)
+                else:
+                    assert listener.policy is not None, (flags, handed)
     assert 1500 == outcomes.total()
     assert min(outcomes.values()) > 200
 

@@ -25,9 +25,8 @@ async def _idle(store: Store) -> None:
     if not (isinstance(store.writer, PostgresqlWriter) and isinstance(store.reader, PostgresqlReader)):
         return
     give_up = time.monotonic() + 5
-    pools: Any = (store.writer.engine.pool, store.reader.engine.pool)
-    while any(pool.checkedout() for pool in pools):
-        assert time.monotonic() < give_up, "connections are still checked out"
+    while store.connections().in_use:
+        assert time.monotonic() < give_up, "connections are still in use"
         await asyncio.sleep(0.01)
     async with store.snapshot() as snapshot:
         row = await snapshot.fetch_one(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
+from sqlalchemy import Connection, text
 
 from lionstate import StateDB
 from lionstate.engine import EngineSettings, postgresql
 from lionstate.errors import BackendUnavailableError, DeadlineExceededError, OutcomeUnknownError, StateError
+from lionstate.operations import OPERATIONS
+from lionstate.progression.append import append_to_progression
 from lionstate.store import Store
 from tests.support.backends import database_of, empty_database
 from tests.support.postgres import PostgresServer
@@ -138,6 +142,24 @@ async def test_a_swallowed_error_does_not_turn_commit_into_a_rollback_unseen(any
     async with any_store.snapshot() as snapshot:
         found = await snapshot.fetch_one("SELECT count(*) AS n FROM progressions WHERE id = 'y'")
     assert found == {"n": int(said_written)}
+
+
+async def test_an_error_swallowed_behind_an_append_takes_the_append_along(any_store: Store) -> None:
+    """The append has brought the transaction's mark, so nothing is asked before COMMIT; its answer tells."""
+    await any_store.run(OPERATIONS["create_progression"], {"progression_id": "p", "collection": ["a"]})
+
+    def script(conn: Connection) -> None:
+        append_to_progression(conn, "p", "b")
+        with suppress(Exception):
+            conn.execute(text("SELECT nothing FROM nowhere"))
+
+    try:
+        await any_store.write("test", script, progressions=["p"])
+        expected = ["a", "b"]
+    except StateError:
+        expected = ["a"]
+    assert expected == await read_ids(any_store, "p")
+    assert (any_store.url.dialect == "sqlite") is ("b" in expected)
 
 
 async def test_a_transaction_has_a_time_limit(any_store: Store) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, text
 
+from lionstate import StateDB
 from lionstate.migration import ProgressionMigrationService, StopReason
+from lionstate.progression.append import append_to_progression
 from tests.support.backends import IN_PROCESS, Backend
 from tests.support.migration import (
     WHOLE,
@@ -26,6 +29,7 @@ from tests.support.migration import (
     state_of,
     until_done,
 )
+from tests.support.phases import put
 from tests.support.stores import open_backend, params_of
 
 IDS = make_ids(20)
@@ -236,3 +240,39 @@ async def test_a_deadlock_in_a_step_is_one_more_try(backend: Backend, state: Any
     await until_done(service)
     await assert_cut_over(backend, IDS)
     assert 20 == len(await items_of(backend))
+
+
+def _appending(message_id: str) -> Callable[[Connection], None]:
+    return lambda conn: append_to_progression(conn, "p", message_id)
+
+
+def _replacing(conn: Connection) -> None:
+    """As many rows as before, others, and what every replacement leaves."""
+    conn.execute(text("SELECT FROM progressions WHERE id = 'p' FOR NO KEY UPDATE"))
+    conn.execute(text("UPDATE progression_storage_state SET generation = generation + 1 WHERE progression_id = 'p'"))
+    conn.execute(text("UPDATE progression_items SET message_id = 'x' WHERE progression_id = 'p'"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (_appending("x"), "x", ["a", "x"]),
+        (_appending("x"), "y", ["a", "x", "y"]),
+        (_replacing, "x", ["x"]),
+        (_replacing, "a", ["x", "a"]),
+    ],
+)
+async def test_an_append_that_waited_decides_by_what_it_waited_for(
+    backend: Backend, first: Callable[[Connection], None], second: str, expected: list[str]
+) -> None:
+    """Decision 10: its one statement looked with a snapshot from before the wait, which counts for nothing then."""
+    await put(backend, "p", "items", ["a"])
+    async with StateDB(url=backend.direct.store.url) as other:
+        async with backend.direct.transaction() as held:
+            await held.run(first)
+            waiting = asyncio.ensure_future(other.append_to_progression("p", second))
+            async with waiting_for_a_lock(backend):
+                pass
+        await waiting
+    assert list(enumerate(expected)) == await items_of(backend)
+    assert len(expected) == (await state_of(backend))["next_ordinal"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Executable
 
-from lionstate.dialects import dialect_of, postgresql, sqlite
+from lionstate.dialects import appends_postgresql, dialect_of, postgresql, sqlite
 from lionstate.progression import items, reads, storage_state
 from lionstate.records.branch_messages import page_query
 from lionstate.records.messages import present_query
@@ -162,6 +162,21 @@ async def test_a_count_is_a_range_of_the_primary_key(backend: Backend, statistic
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
+async def test_an_append_in_one_statement_only_seeks(backend: Backend, statistics: str) -> None:
+    """Only PostgreSQL has it; SQLite's statements are those of the next test."""
+    assert backend.is_postgresql is backend.direct.store.dialect.tries_appends
+    if not backend.is_postgresql:
+        return
+    await _seed(backend, statistics)
+    params = {"pid": "large", "mid": "m000007", "now": 1.0}
+    plan = await _plan(backend, appends_postgresql.TRY_APPEND.statement, params)
+    assert "Seq Scan" not in plan, plan
+
+    assert "progression_items_pkey" not in plan, plan
+    assert "message_id = " in plan and "Filter: (message_id" not in plan, plan
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
 async def test_membership_seeks_the_message_index(backend: Backend, statistics: str) -> None:
     """Decision 10: without statistics a join was seen to scan the whole table."""
     await _seed(backend, statistics)
@@ -186,9 +201,10 @@ async def test_the_orphan_probe_is_a_seek(backend: Backend) -> None:
         assert "SEARCH progression_items" in plan and "(progression_id=?)" in plan, plan
 
 
-BUDGET = {"absent": 5, "dual": 6, "items": 5, "blocked-json": 4, "blocked-items": 5}
+# On PostgreSQL an append to items is one statement; one that finds another phase has locked the parent.
+BUDGET = {"absent": 5, "dual": 6, "items": 1, "blocked-json": 4, "blocked-items": 5}
 # On SQLite the transaction is the lock: parents, state rows and, for a single pair, membership are read at once.
-SAVED = {"absent": 1, "dual": 1, "items": 2, "blocked-json": 1, "blocked-items": 2}
+SAVED = {"absent": 1, "dual": 1, "items": -2, "blocked-json": 1, "blocked-items": 2}
 
 
 @pytest.mark.parametrize("shape", BUDGET)
@@ -204,5 +220,5 @@ async def test_an_append_sends_as_many_statements_at_any_length(backend: Backend
         counts.append(len(sent))
         async with statements(backend) as repeated:
             await backend.direct.append_to_progression(name, "new")
-        assert len(repeated) < len(sent)
+        assert len(repeated) <= len(sent)
     assert [BUDGET[shape] - (0 if backend.is_postgresql else SAVED[shape])] * 3 == counts, sent

@@ -18,6 +18,7 @@ class CuttingProxy:
     Attributes:
         dsn: The URL of the database through the proxy.
         cuts: How many connections were cut.
+        heard: How many messages clients sent: as many as round trips, where each waits for its answer.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -25,6 +26,7 @@ class CuttingProxy:
         self._url = make_url(dsn)
         self.dsn = ""
         self.cuts = 0
+        self.heard = 0
         self._needle: bytes | None = None
         self._when: Literal["before", "after"] = "before"
         self._then_refuse = False
@@ -65,6 +67,7 @@ class CuttingProxy:
 
         async def up() -> None:
             while data := await reader.read(65536):
+                self.heard += 1
                 if self._needle is not None and self._needle in data:
                     self._needle = None
                     self.refusing = self._then_refuse

@@ -21,7 +21,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from lionstate import StateDB
 from lionstate.dialects import dialect_named
-from lionstate.engine.postgresql import create_engine
+from lionstate.engine.pool import create_engine
 from lionstate.engine.pragmas import connect, open_connection
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.url import StoreURL
@@ -175,15 +175,17 @@ class SqliteSide:
             driver.close()
 
 
-class _Session(asyncpg.Connection):  # type: ignore[misc]
-    async def fetch(self, *args: Any, **options: Any) -> Any:
+def _session_class(base: Any) -> Any:
+    async def fetch(self: Any, *args: Any, **options: Any) -> Any:
         await _stop_async()
-        return await super().fetch(*args, **options)
+        return await base.fetch(self, *args, **options)
 
-    async def execute(self, sql: str, *args: Any, **options: Any) -> Any:
+    async def execute(self: Any, sql: str, *args: Any, **options: Any) -> Any:
         if args:
             await _stop_async()
-        return await super().execute(sql, *args, **options)
+        return await base.execute(self, sql, *args, **options)
+
+    return type("Session", (base,), {"__slots__": (), "fetch": fetch, "execute": execute})
 
 
 async def _stop_async() -> None:
@@ -209,7 +211,7 @@ class PostgresqlSide:
 
     @staticmethod
     def _as_session(_dialect: Any, _record: Any, _args: Any, parameters: dict[str, Any]) -> None:
-        parameters["connection_class"] = _Session
+        parameters["connection_class"] = _session_class(parameters["connection_class"])
 
     @staticmethod
     def _before(*_: Any) -> None:

@@ -45,8 +45,8 @@ async def statements(backend: Backend) -> AsyncIterator[list[str]]:
 def seen_on_postgresql(note: Callable[[str], None], target: Any) -> Iterator[None]:
     """Tell of every statement that goes to a server through ``target`` (SQLAlchemy's engine or connection).
 
-    The first of a transaction goes through SQLAlchemy; from then on its connection is known, and what the hot path
-    runs on asyncpg itself is seen as well.
+    A transaction begins through SQLAlchemy; from then on its connection is known, and what the hot path runs on asyncpg
+    itself is seen as well.
     """
     known: set[int] = set()
 
@@ -71,6 +71,7 @@ def seen_on_postgresql(note: Callable[[str], None], target: Any) -> Iterator[Non
 
         return run
 
+    event.listen(target, "begin", know)
     event.listen(target, "before_cursor_execute", before)
     for name in plain:
         setattr(asyncpg.Connection, name, noting(name))
@@ -80,3 +81,4 @@ def seen_on_postgresql(note: Callable[[str], None], target: Any) -> Iterator[Non
         for name, method in plain.items():
             setattr(asyncpg.Connection, name, method)
         event.remove(target, "before_cursor_execute", before)
+        event.remove(target, "begin", know)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import inspect
 import os
 import shutil
 import sqlite3
@@ -13,14 +14,16 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from lionstate import StateDB, shared
 from lionstate.engine import EngineSettings, StoreURL, normalize_state_db_url
 from lionstate.engine import sqlite_file as sqlite_file_module
 from lionstate.engine.ownership import StoreLock, lock_file
-from lionstate.engine.postgresql import create_engine
+from lionstate.engine.pool import create_engine
 from lionstate.engine.pragmas import _switch_to_wal
+from lionstate.engine.url import _PARAMETERS
 from lionstate.errors import (
     BackendUnavailableError,
     ClosedError,
@@ -91,6 +94,50 @@ def test_credentials_without_a_scheme_are_refused(target: str) -> None:
     with pytest.raises(ValueError, match="scheme") as caught:
         normalize_state_db_url(target)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["host=h password=SEKRIT", " user=app host=h password = SEKRIT", "dbname=d host=/run", "service=x password=SEKRIT"],
+)
+def test_libpqs_connection_strings_are_no_file_names(target: str) -> None:
+    for take in (normalize_state_db_url, StoreURL.of):
+        with pytest.raises(InvalidInputError, match=r"write postgresql://.*\./path") as caught:
+            take(target)
+        assert "SEKRIT" not in str(caught.value)
+    assert "host=h.db" == (StoreURL.of("./host=h.db").path or Path()).name
+
+
+@pytest.mark.parametrize("name", ["foo", "application_name", "Host", "statement_cache_size", "server_settings"])
+def test_an_unknown_parameter_is_refused_by_name(name: str) -> None:
+    """The driver says no more than "TypeError", and only when the store is opened."""
+    with pytest.raises(InvalidInputError, match=f"parameter {name}; it takes .*sslmode") as caught:
+        StoreURL.of(f"postgresql://u:SEKRIT@h/d?sslmode=require&{name}=SEKRIT")
+    assert "SEKRIT" not in str(caught.value)
+
+
+def test_parameters_that_the_driver_takes_go_on() -> None:
+    """Each is mapped, or one of asyncpg's or SQLAlchemy's."""
+    of_driver = set(inspect.signature(asyncpg.connect).parameters) | {"prepared_statement_cache_size"}
+    assert {"sslmode", "connect_timeout"} == _PARAMETERS - of_driver
+    for name in _PARAMETERS:
+        assert name in StoreURL.of(f"postgresql://u@h/d?{name}=1").sqlalchemy.query
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+async def test_a_store_is_its_owners(tmp_path: Path, umask: int) -> None:
+    """A new one is 0600 with what SQLite adds to it, whatever the umask; one that is there keeps its mode."""
+    path = tmp_path / "s.db"
+    side = [path.with_name(f"s.db{suffix}") for suffix in ("", "-wal", "-shm")]
+    previous = os.umask(umask)
+    try:
+        for mode in (0o600, 0o640):
+            async with StateDB(path) as state:
+                await state.create_progression("p")
+                assert [mode] * 3 == [file.stat().st_mode & 0o777 for file in side]
+            path.chmod(0o640)
+    finally:
+        os.umask(previous)
 
 
 @pytest.mark.parametrize(

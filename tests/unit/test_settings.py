@@ -17,6 +17,8 @@ from lionstated.logs import configure
 from lionstated.settings import (
     Settings,
     config_text,
+    differences,
+    effective_json,
     effective_text,
     flag_names,
     is_loopback,
@@ -208,6 +210,28 @@ def test_secrets_are_masked() -> None:
 def test_a_password_that_was_not_escaped_is_masked_too(url: str) -> None:
     assert "SEKRIT" not in mask_url(url)
     assert mask_url("postgresql://h1:5432,h2:5432/db?x=1") == "postgresql://h1:5432,h2:5432/db?x=1"
+
+
+def test_arguments_of_the_command_are_not_shown() -> None:
+    """They may hold secrets: the program and how many there are."""
+    flags = {
+        "delivery.command": '["/bin/send", "--token", "SEKRIT"]',
+        "database.replica_url": "postgresql://u:SEKRIT@h",
+    }
+    settings = load_settings(flags=flags, environ=False)
+    shown = [effective_text(settings), effective_json(settings)]
+    shown += [one.new for one in differences(load_settings(environ=False), settings)]
+    assert "SEKRIT" not in "".join(shown)
+    assert all('["/bin/send", "*** (2 arguments)"]' in text for text in (shown[0], shown[1], shown[-1]))
+    alone = load_settings(flags={"delivery.command": '["/bin/send"]'}, environ=False)
+    assert 'command = ["/bin/send"]' in effective_text(alone)
+
+
+@pytest.mark.parametrize("key", ["database-url", "database-replica-url"])
+def test_urls_are_read_before_the_start(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in (["--check-config"], []):
+        assert 2 == main(["--database-url=x.db", f"--{key}=postgresql://h/d?foo=1", *more])
+        assert "parameter foo; it takes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import os
 import pwd
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,13 +16,14 @@ from starlette.types import Scope
 from lionstate.errors import AccessDeniedError
 from lionstate.migration import user_name
 
-from ..settings import SCOPES, Rights, Token
+from ..settings import SCOPES, Rights, Token, is_loopback
 from .problems import HttpProblem, Policy
 from .server import Peer, connection_of
 
-__all__ = ["Bearers", "actor_of", "caller_of", "peer_policy", "require"]
+__all__ = ["Bearers", "actor_of", "caller_of", "local_names", "peer_policy", "require"]
 
 _GRANT = "lionstate.grant"
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:]+))(?::\d*)?")
 
 
 class _Grant(NamedTuple):
@@ -81,6 +83,33 @@ def require(scope: Scope, needed: Rights) -> None:
     grant: _Grant | None = scope.get(_GRANT)
     if grant is None or SCOPES.index(grant.scope) < SCOPES.index(needed):
         raise HttpProblem(AccessDeniedError(f"this needs a token with scope {needed}"), 403)
+
+
+def local_names(listening: str) -> Policy:
+    """Let in who names this machine: a browser that was led here by a name of somebody else's sends that name.
+
+    For a listener on loopback that asks for no token.
+
+    Args:
+        listening: The host of the setting that the listener is of; empty for none.
+    """
+
+    def is_here(value: bytes) -> bool:
+        found = _HOST.fullmatch(value.decode("latin-1").lower())
+        name = "" if found is None else found[1] or found[2]
+        return is_loopback(name) or name == listening.lower()
+
+    def check(scope: Scope) -> None:
+        given = [value for name, value in scope["headers"] if name == b"host"]
+        if not given and scope["http_version"] == "1.0":
+            return
+        if not given or not all(map(is_here, given)):
+            said = (
+                "a listener without tokens answers to localhost, loopback addresses and the host of listen.ops; Host is"
+            )
+            raise HttpProblem(AccessDeniedError(f"{said} {'another' if given else 'missing'}"), 421)
+
+    return check
 
 
 def peer_policy(group_id: int | None = None) -> Policy:

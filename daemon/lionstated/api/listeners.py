@@ -14,7 +14,7 @@ from lionstate.errors import InvalidInputError
 
 from ..settings import Settings, Token, is_loopback, read_named, read_private, split_address
 from ..sockets import BoundSocket, bind_tcp, bind_unix, group_id_of, inherited_sockets
-from .access import Bearers, peer_policy
+from .access import Bearers, local_names, peer_policy
 from .problems import Guard, Policy
 from .server import ApiServer, ConnectionLimits
 from .tracing import AccessLog, Traced
@@ -181,6 +181,8 @@ class Listeners:
                 raise InvalidInputError(asked + _none_in(settings))
             listener.policy = self.bearers
             listener.tls = tls
+        else:
+            listener.policy = local_names("" if listen.ops is None else split_address(listen.ops)[0])
 
 
 def _kind(name: str, sock: socket.socket) -> Kind:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 
-from .model import Settings
+from .model import Delivery, Settings
 
 __all__ = ["config_text", "effective_json", "effective_text", "leaf_text", "mask_url", "put_table"]
 
@@ -24,11 +24,20 @@ def mask_url(url: str) -> str:
 
 
 def _masked(value: object) -> object:
+    if isinstance(value, list):
+        return [_masked(one) for one in value]
     return mask_url(value.get_secret_value()) if isinstance(value, SecretStr) else value
 
 
+def _shown_value(section: BaseModel, leaf: str) -> object:
+    """What may be seen of a value: no password of a URL, and of a command its program."""
+    value = getattr(section, leaf)
+    if isinstance(section, Delivery) and leaf == "command" and len(value) > 1:
+        return [value[0], f"*** ({len(value) - 1} arguments)"]
+    return _masked(value)
+
+
 def _toml_value(value: object) -> str:
-    value = _masked(value)
     if value is None:
         return '""'
     if isinstance(value, bool):
@@ -42,7 +51,7 @@ def _toml_value(value: object) -> str:
 
 def leaf_text(section: BaseModel, leaf: str) -> str:
     """One value as TOML, secrets masked."""
-    return _toml_value(getattr(section, leaf))
+    return _toml_value(_shown_value(section, leaf))
 
 
 def _shown(settings: Settings, only_changed: bool) -> Iterator[tuple[str, BaseModel, list[str]]]:
@@ -75,7 +84,7 @@ def effective_text(settings: Settings, *, only_changed: bool = False) -> str:
 def effective_json(settings: Settings, *, only_changed: bool = False) -> str:
     """The same as one JSON object of objects, in one line; null is "not set"."""
     found = {
-        section: {leaf: _masked(getattr(values, leaf)) for leaf in leaves}
+        section: {leaf: _shown_value(values, leaf) for leaf in leaves}
         for section, values, leaves in _shown(settings, only_changed)
     }
     return json.dumps(found) + "\n"
