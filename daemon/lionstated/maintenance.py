@@ -172,14 +172,15 @@ class MaintenanceTimer:
 
     async def _tick(self) -> None:
         settings = self._settings
+        # Before the work too: it may take long, or fail for as long as another program holds the lock.
+        await self._refresh_due_gauges()
         if await self._owns():
             await self.step(
                 max_items=settings.max_items * settings.chunks_per_tick,
                 max_bytes=CHUNK_BYTES * settings.chunks_per_tick,
             )
         await self._prove()
-        if time.monotonic() >= self._gauges_due:
-            await self._refresh_gauges()
+        await self._refresh_due_gauges()
 
     async def _owns(self) -> bool:
         """Whether this process is the one that migrates; a pause keeps the lease, `stop` gives it back."""
@@ -227,6 +228,10 @@ class MaintenanceTimer:
         if throttle.starved and not self._starved:
             self._log.warning("migration_starved", signals=signals, waited_seconds=throttle.waited_seconds)
         self._starved = throttle.starved
+
+    async def _refresh_due_gauges(self) -> None:
+        if time.monotonic() >= self._gauges_due:
+            await self._refresh_gauges()
 
     async def _refresh_gauges(self) -> None:
         status = await self._service.status(limit=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from lionstate.cli.reasons import owner_line, stuck_lines, why_not_compared, why
 from lionstate.cli.tables import console, duration, note, percent, print_json, printable, size
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
     from rich.table import Table
 
     from lionstate.migration import MigrationStatus, MigrationStep, VerificationResult
@@ -31,6 +32,9 @@ __all__ = [
 
 _UNMEASURED = "unknown until measured"
 _PHASES = ("json", "dual", "items", "blocked")
+# Between two lines about a long command where no bar can be drawn; one that is shorter says nothing.
+_LINE_SECONDS = 10.0
+_clock = time.monotonic
 
 
 def _table(*columns: str, **options: Any) -> Table:
@@ -233,7 +237,7 @@ def verification(found: VerificationResult, *, as_json: bool) -> None:
 
 @contextmanager
 def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[MigrationStatus], None]]:
-    """A bar of progressions in ``items``; yields what moves it. Nothing is drawn when stderr is no terminal."""
+    """A bar of progressions in ``items``; yields what moves it. A line now and then when stderr is no terminal."""
     with _bar(show=show) as bar:
         task = bar.add_task("progressions", total=_migratable(first), completed=first.phases.get("items", 0))
 
@@ -251,9 +255,9 @@ def progress(first: MigrationStatus, *, show: bool) -> Iterator[Callable[[Migrat
 
 @contextmanager
 def stages(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar per stage; yields what moves them: stage, done, total. Nothing is drawn when stderr is no terminal."""
+    """A bar per stage; yields what moves them: stage, done, total. A line now and then when stderr is no terminal."""
     with _bar(show=show) as bar:
-        tasks: dict[str, TaskID] = {}
+        tasks: dict[str, Any] = {}
 
         def advance(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
@@ -265,18 +269,45 @@ def stages(*, show: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def counter(what: str, *, show: bool) -> Iterator[Callable[[int], None]]:
-    """A bar without an end; yields what sets the number it shows. Nothing is drawn when stderr is no terminal."""
+    """A bar without an end; yields what sets the number it shows. A line now and then when stderr is no terminal."""
     with _bar(show=show) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done: bar.update(task, completed=done)
 
 
-def _bar(*, show: bool) -> Progress:
+@contextmanager
+def _bar(*, show: bool) -> Iterator[Progress | _Lines]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     shown = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=shown, disable=not (show and shown.is_terminal))
+    if shown.is_terminal and show:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=shown) as bars:
+            yield bars
+    else:
+        yield _Lines(show=show)
+
+
+class _Lines:
+    """What stands in for the bars in a pipe, a file or a journal: the one that moved, at most every ten seconds."""
+
+    def __init__(self, *, show: bool) -> None:
+        self._show = show
+        self._told_at = _clock()
+        self._tasks: list[tuple[str, int, int | None]] = []
+
+    def add_task(self, description: str, *, total: int | None, completed: int = 0) -> Any:
+        self._tasks.append((description, completed, total))
+        return len(self._tasks) - 1
+
+    def update(self, task: Any, *, completed: int, description: str | None = None, total: int | None = None) -> None:
+        name, _, known = self._tasks[task]
+        now = self._tasks[task] = (description or name, completed, known if total is None else total)
+        if self._show and _clock() - self._told_at >= _LINE_SECONDS:
+            self._told_at = _clock()
+            of = "" if now[2] is None else f" of {now[2]:,}"
+            sys.stderr.write(f"{now[0]}: {completed:,}{of}\n")
+            sys.stderr.flush()
 
 
 def _migratable(found: MigrationStatus) -> int:

@@ -8,7 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from lionstate.migration import MigrationStatus, ProgressionMigrationService
+from lionstate.errors import BackendBusyError
+from lionstate.migration import MigrationStatus, Ownership, ProgressionMigrationService
+from lionstated import maintenance
 from lionstated.maintenance import MaintenanceTimer
 from lionstated.metrics import Metrics
 from lionstated.scrubbing import ScrubPace
@@ -53,6 +55,40 @@ async def test_the_timer_scrubs_whether_it_migrates_or_not(
         finish.set()
     assert ("blocked", True) == (lambda row: (row["phase"], bool(row["compat_read"])))(await state_of(backend, "p"))
     assert IDS == await state.get_progression("p")
+
+
+async def test_the_first_look_waits_for_no_work(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a scrape right after the start is told; a lock that another program holds keeps the work, not the look."""
+    metrics, service = Metrics(), service_of(backend)
+    looks, began, go_on = 0, anyio.Event(), anyio.Event()
+    look = service.status
+
+    async def own(seconds: float) -> Ownership:
+        began.set()
+        await go_on.wait()
+        raise BackendBusyError("locked")
+
+    async def count(**given: Any) -> MigrationStatus:
+        nonlocal looks
+        looks += 1
+        return await look(**given)
+
+    monkeypatch.setattr(service, "own", own)
+    monkeypatch.setattr(service, "status", count)
+    monkeypatch.setattr(maintenance, "_GAUGE_SECONDS", 0.0)
+    timer = MaintenanceTimer(service, settings(enabled=True), metrics)
+    async with anyio.create_task_group() as group:
+        group.start_soon(timer.run, anyio.Event(), lambda: None)
+        await began.wait()
+        assert timer.standing is not None
+        read = metrics.registry.get_sample_value("lionstate_migration_throttle_value", {"signal": "queue_depth"})
+        group.cancel_scope.cancel()
+    assert (0.0, 1) == (read, looks)
+    # Nor do attempts that fail let the figures grow old.
+    go_on.set()
+    with pytest.raises(BackendBusyError):
+        await timer.run(anyio.Event(), lambda: None)
+    assert 2 == looks
 
 
 async def last_pass(found: ProgressionMigrationService) -> float | None:
