@@ -15,7 +15,7 @@ import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on
-from lionstate.errors import StateError
+from lionstate.errors import InvalidInputError, StateError
 
 if TYPE_CHECKING:
     from lionstate.migration import MigrationStatus
@@ -52,17 +52,27 @@ def doctor(
     socket: Annotated[
         str | None, typer.Option("--socket", help="The daemon's socket, if not beside the store.")
     ] = None,
+    pages: Annotated[
+        bool, typer.Option("--pages", help="SQLite: read every page of the file, however large it is.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the installation and, with a store or daemon, the store; changes nothing.
 
+    Pages that something has written over are found when they are used, or by --pages.
+
     Exits with 0 when nothing fails, with the code of the error when the store cannot be looked at, else with 1.
     """
+    file = None if url is None or "://" in url else Path(url)
+    if pages and file is None:
+        raise InvalidInputError("--pages reads a SQLite file: name it with --url")
     findings = [*_installation(), _sqlite()]
     code = 0
-    if url is not None and "://" not in url:
-        findings += _files(Path(url))
-    path = socket or (f"{url}.sock" if url is not None and "://" not in url else None)
+    if file is not None:
+        findings += _files(file)
+        if pages and file.is_file():
+            findings.append(_pages(file))
+    path = socket or (None if file is None else f"{url}.sock")
     if path is not None:
         findings.append(_socket(path))
     if url is not None or daemon is not None:
@@ -153,6 +163,17 @@ def _files(path: Path) -> Iterator[Finding]:
     )
     owner = StoreLock(path).owner()
     yield Finding("owner", "ok", "no daemon owns the store" if owner is None else f"a daemon, process {owner}")
+
+
+def _pages(path: Path) -> Finding:
+    from lionstate.engine.file_copies import damage_of
+    from lionstate.engine.libraries import load_module
+
+    damage = damage_of(path, load_module("auto"))
+    if not damage:
+        return Finding("pages", "ok", "every page was read, and is whole")
+    do = "stop what writes it, keep the file and its -wal, and take the last backup that is whole: lionstate restore"
+    return Finding("pages", "fail", f"damaged, {len(damage)} findings, the first: {' '.join(damage[0].split())}", do)
 
 
 def _socket(path: str) -> Finding:

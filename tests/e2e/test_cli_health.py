@@ -80,6 +80,28 @@ def test_doctor_looks_and_changes_nothing(folder: Path, daemons: Daemons) -> Non
     assert not (folder / "none.db").exists()
 
 
+def test_doctor_reads_every_page(folder: Path, daemons: Daemons) -> None:
+    """Pages that something wrote over, which nobody had read yet: the store opens and serves all the same."""
+    path = folder / "state.db"
+    daemon = daemons(path)
+    asked = lionstate("doctor", "--url", path, "--daemon", str(daemon.socket), "--pages", "--json")
+    assert (0, "ok") == (asked.returncode, verdicts(asked)["pages"]), asked.stdout
+    assert 0 == daemon.stop()
+    conn = sqlite3.connect(path)
+    # Of a table that neither an open nor a look at the migration reads.
+    (root,) = conn.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'messages'").fetchone()
+    (size,) = conn.execute("PRAGMA page_size").fetchone()
+    conn.close()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+    assert "ok" == verdicts(lionstate("doctor", "--url", path, "--json"))["store"]
+    before = contents(folder)
+    done = lionstate("doctor", "--url", path, "--pages")
+    assert (1, True) == (done.returncode, "pages: stop what writes it" in done.stdout), done.stdout
+    assert before == contents(folder)
+
+
 def test_config_show(folder: Path) -> None:
     config = folder / "c.toml"
     config.write_text("[queue]\nmax_operations = 7\n")
