@@ -38,7 +38,7 @@ class AppendIntents(Protocol):
 
     tries_appends: bool
 
-    def try_append(self, conn: Connection, progression_id: str, message_id: str, now: float) -> TriedAppend:
+    def try_append(self, conn: Connection, progression_id: str, message_id: str) -> TriedAppend:
         """Append an acceptable id to a progression in ``items`` about which there is nothing else to know.
 
         Cost: at most one statement, which locks the parent row, then the state row.
@@ -51,5 +51,5 @@ class NoTries:
 
     tries_appends = False
 
-    def try_append(self, conn: Connection, progression_id: str, message_id: str, now: float) -> TriedAppend:
+    def try_append(self, conn: Connection, progression_id: str, message_id: str) -> TriedAppend:
         return TriedAppend(False, None)

@@ -32,7 +32,7 @@ TRY_APPEND = Statement(
         " AND s.phase || s.authority = 'itemsitems'"
         " AND s.generation = seen.generation AND s.next_ordinal = seen.next_ordinal FOR UPDATE OF s"
         "), advanced AS ("
-        "UPDATE progression_storage_state AS s SET next_ordinal = locked.next_ordinal + 1, updated_at = :now"
+        "UPDATE progression_storage_state AS s SET next_ordinal = locked.next_ordinal + 1"
         " FROM locked WHERE s.progression_id = locked.progression_id AND NOT locked.is_member"
         " RETURNING s.progression_id, locked.next_ordinal AS ordinal"
         "), added AS ("
@@ -50,8 +50,8 @@ class PostgresqlAppends:
 
     tries_appends = True
 
-    def try_append(self, conn: Connection, progression_id: str, message_id: str, now: float) -> TriedAppend:
-        rows = TRY_APPEND.rows(conn, {"pid": progression_id, "mid": message_id, "now": now})
+    def try_append(self, conn: Connection, progression_id: str, message_id: str) -> TriedAppend:
+        rows = TRY_APPEND.rows(conn, {"pid": progression_id, "mid": message_id})
         if not rows:
             return TriedAppend(False, {})
         pid, version, is_settled, *mark = rows[0]

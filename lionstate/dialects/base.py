@@ -170,8 +170,12 @@ class Dialect(RecordIntents, BulkIntents, ServerIntents, AppendIntents, Protocol
         """Of these progression ids, those that have any item row; one seek each."""
         ...
 
-    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
-        """Set ``next_ordinal`` and ``updated_at``, one row each; in ``dual`` also the parent's version token."""
+    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int]) -> None:
+        """Set ``next_ordinal``, one row each; in ``dual`` also the parent's version token.
+
+        Not ``updated_at``, which is the state's: it is in an index, whose page every append would write as well, and
+        on PostgreSQL the row's new version would need an entry in each index.
+        """
         ...
 
     def has_own_tables(self, conn: Connection) -> bool:

@@ -151,7 +151,6 @@ _ADVANCE = Statement(
     .where(progression_storage_state.c.progression_id == _following.c.pid)
     .values(
         next_ordinal=_following.c.following,
-        updated_at=bindparam("now"),
         # Not pg_current_xact_id(): a row that a savepoint wrote carries the id of the savepoint.
         last_xact=case(
             (progression_storage_state.c.phase == "dual", _version_of_parent.scalar_subquery()),
@@ -316,10 +315,9 @@ class PostgresqlDialect(PostgresqlRecords, PostgresqlBulk, PostgresqlServer, Pos
     def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return {row[0] for row in _WITH_ITEMS.rows(conn, {"pids": list(ids)})} if ids else set()
 
-    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
+    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int]) -> None:
         if next_ordinals:
-            values = {"pids": list(next_ordinals), "following": list(next_ordinals.values()), "now": now}
-            _ADVANCE.run(conn, values)
+            _ADVANCE.run(conn, {"pids": list(next_ordinals), "following": list(next_ordinals.values())})
 
     def has_own_tables(self, conn: Connection) -> bool:
         return conn.execute(_OWN_TABLE).scalar_one() is not None

@@ -105,7 +105,7 @@ _OWN_TABLE = Statement(
 _ADVANCE = Statement(
     update(progression_storage_state)
     .where(progression_storage_state.c.progression_id == bindparam("pid"))
-    .values(next_ordinal=bindparam("following"), updated_at=bindparam("now"))
+    .values(next_ordinal=bindparam("following"))
 )
 
 
@@ -241,8 +241,8 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
     def with_items(self, conn: Connection, ids: Sequence[str]) -> set[str]:
         return {row[0] for row in _WITH_ITEMS.rows(conn, {"ids": self.bind_ids(ids)})} if ids else set()
 
-    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int], now: float) -> None:
-        _ADVANCE.each(conn, [(following, now, progression) for progression, following in next_ordinals.items()])
+    def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int]) -> None:
+        _ADVANCE.each(conn, [(following, progression) for progression, following in next_ordinals.items()])
 
     def has_own_tables(self, conn: Connection) -> bool:
         return bool(_OWN_TABLE.rows(conn))

@@ -300,7 +300,7 @@ class MigrationStatus:
         remaining_items: Elements still to be copied; None while progressions are in ``json``, whose elements nobody
             has counted yet (design decision 19).
         remaining_admitted_items: Those of them that are in ``dual``, whose prefixes were counted at admission.
-        oldest_updated_at: Oldest update of a progression that is in ``dual``; None if none is.
+        oldest_updated_at: Oldest change of state of a progression that is in ``dual``; None if none is.
         blocked: Blocked progressions by code.
         held: Progressions that wait, by reason.
         hottest: Progressions with a JSON authority by appends observed, most first.

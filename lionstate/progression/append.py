@@ -186,7 +186,7 @@ class Appender:
                 authority = fact.state.authority.value
                 effects.append(functools.partial(self._values.observer.blocked_append, authority))
         self._dialect.insert_items(self._conn, items)
-        self._dialect.advance_states(self._conn, following, now)
+        self._dialect.advance_states(self._conn, following)
         return effects
 
     def _write_json(self, progression: str, fact: _Fact, ids: list[str]) -> Callable[[], None]:
@@ -257,7 +257,7 @@ def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) ->
         return Refused(error)
     dialect, ordinal = dialect_of(conn), state.next_ordinal
     dialect.insert_items(conn, ((progression_id, ordinal, message_id),))
-    dialect.advance_states(conn, {progression_id: ordinal + 1}, time.time())
+    dialect.advance_states(conn, {progression_id: ordinal + 1})
     return None
 
 
@@ -269,7 +269,7 @@ def _tried(conn: Connection, pair: tuple[str, str]) -> TriedAppend:
     dialect = dialect_of(conn)
     if not dialect.tries_appends or not is_valid_new_id(pair[1]):
         return _NOT_TRIED
-    return dialect.try_append(conn, check_id(pair[0]), pair[1], time.time())
+    return dialect.try_append(conn, check_id(pair[0]), pair[1])
 
 
 def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
