@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -111,7 +111,7 @@ class SqliteFile:
         """Device and number of the file that the path names now; None when it names none."""
         assert self.path is not None
         try:
-            found = self.path.stat()
+            found = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_dev, found.st_ino
@@ -125,9 +125,14 @@ class SqliteFile:
 
         Cost: one ``stat``; not for the event loop.
         """
-        with suppress(OSError):
-            if self._opened_as is not None and self._named() != self._opened_as:
-                raise BackendUnavailableError(_MOVED, reason="store_moved")
+        if self._opened_as is None:
+            return
+        try:
+            named = self._named()
+        except OSError:
+            return
+        if named != self._opened_as:
+            raise BackendUnavailableError(_MOVED, reason="store_moved")
 
     @property
     def size_bytes(self) -> int:
