@@ -130,4 +130,6 @@ async def test_the_store_is_counted(backend: Backend, state: Any) -> None:
     await put_session(backend, "t", status=None)
     found = await state.store_stats()
     assert (2, {"none": 1, "running": 1}) == (found["rows"]["sessions"], found["sessions_by_status"])
-    assert 0 < empty["bytes"] <= found["bytes"]
+    assert 0 < empty["bytes"] and 0 < found["bytes"]
+    # A server may give room back in between.
+    assert backend.is_postgresql or empty["bytes"] <= found["bytes"]

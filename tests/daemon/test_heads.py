@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -133,6 +134,7 @@ async def test_a_body_that_is_none_is_answered_once_by_its_callers_id(
     serving: Serving, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where the route answers without a look at the body."""
+    caplog.set_level(logging.WARNING, logger="uvicorn.error")
     for line in (LINE, b"GET /v1/progressions/p HTTP/1.1\r\n"):
         head = line + HEADERS + b"Transfer-Encoding: chunked\r\nLionstate-Request-Id: mine\r\n\r\n"
         async with serving(), connected(folder) as (reader, writer):

@@ -56,7 +56,7 @@ _MAY_OPEN = {
     "lionstate/engine/file_copies.py": "makes a missing file with O_EXCL; the folder",
     "lionstate/lionagi/fingerprints.py": "sources of another package",
     "daemon/lionstated/child_process.py": "pipes to the child",
-    "daemon/lionstated/settings/tokens.py": "the token file and the private key",
+    "daemon/lionstated/settings/files.py": "configuration, tokens, certificate and private key",
     "lionstate/engine/libraries.py": "makes a missing store file with O_EXCL, before SQLite has it; reads /proc",
     "lionstate/engine/ownership.py": "the daemon's own lock file",
     "lionstate/copying/places.py": "makes a missing file with O_EXCL",
