@@ -10,7 +10,7 @@ from collections.abc import Sequence
 __all__ = ["hide_passwords", "mask_url"]
 
 # Up to the last @: a password that was not escaped may hold anything.
-_USER_INFO = re.compile(r"(://[^:@]*:).*(?=@)", re.DOTALL)
+_USER_INFO = re.compile(r"(:/+[^:@]*:).*(?=@)", re.DOTALL)
 _PARAMETER = re.compile(r"(password\s*=\s*)[^&]+", re.IGNORECASE)
 # Flags whose value may hold a password, and the variable that takes it instead.
 _SECRET_FLAGS = {

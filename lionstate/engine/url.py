@@ -16,6 +16,7 @@ _CREDENTIALS = re.compile(r"^[^/\s]+:[^/\s]*@[^/\s]+")
 # Several servers after the user: libpq's spelling, which SQLAlchemy's parser does not know.
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.\-]+)(?::(?P<port>\d+))?")
 _HOSTS = re.compile(r"^(?P<user>[^/?#]*@)?(?P<hosts>[^@/?#]*,[^@/?#]*)(?P<rest>[/?].*)?$", re.DOTALL)
+_ONE_SLASH = re.compile(r"(?:sqlite|postgres(?:ql)?)(?:\+\w+)?:(?!//)")
 # How libpq's connection strings begin; as a path each would be a new file.
 _WORDS = re.compile(r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options)\s*=")
 # What a PostgreSQL URL may set after `?`: words of libpq that are mapped, and those of asyncpg and SQLAlchemy that take
@@ -50,8 +51,8 @@ def normalize_state_db_url(target: str | Path) -> str:
         target: A path, ``:memory:``, ``sqlite:///…`` or ``postgresql://…``, there also with several hosts
             (``h1:5432,h2:5432``), of which the one that takes writes is used.
     Raises:
-        InvalidInputError: The text is empty, looks like credentials without a scheme or like libpq's `host=…`, or one
-            of several hosts cannot be read.
+        InvalidInputError: The text is empty, looks like credentials without a scheme, like a URL with a slash too few
+            or like libpq's `host=…`, or one of several hosts cannot be read.
 
     Contract: reference §2.0, ADR-0055 D1.
     """
@@ -65,6 +66,10 @@ def normalize_state_db_url(target: str | Path) -> str:
     if "://" not in target:
         if _CREDENTIALS.match(target) and not target.startswith("./"):
             raise InvalidInputError("this looks like credentials without a scheme: write postgresql://… or ./path")
+        if _ONE_SLASH.match(target):
+            raise InvalidInputError(
+                "this looks like a URL: write :// after its scheme, or ./path for a file of that name"
+            )
         if _WORDS.match(target):
             raise InvalidInputError(
                 "this looks like libpq's connection string (host=… password=***): write"

@@ -108,6 +108,14 @@ def test_libpqs_connection_strings_are_no_file_names(target: str) -> None:
     assert "host=h.db" == (StoreURL.of("./host=h.db").path or Path()).name
 
 
+@pytest.mark.parametrize("target", ["postgresql:/u:SEKRIT@h/d", "postgresql+asyncpg:/u:SEKRIT@h/d", "sqlite:/s.db"])
+def test_a_url_with_a_slash_too_few_is_no_file_name(target: str) -> None:
+    for take in (normalize_state_db_url, StoreURL.of):
+        with pytest.raises(InvalidInputError, match=r"write :// after its scheme") as caught:
+            take(target)
+        assert "SEKRIT" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["foo", "application_name", "Host", "statement_cache_size", "server_settings"])
 def test_an_unknown_parameter_is_refused_by_name(name: str) -> None:
     """The driver says no more than "TypeError", and only when the store is opened."""

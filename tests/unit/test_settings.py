@@ -203,6 +203,7 @@ def test_secrets_are_masked() -> None:
         "postgresql://app:/SEKRIT@127.0.0.1:1/db",
         "postgresql://app:one SEKRIT@h/db",
         "postgresql://app:a@SEKRIT@h1:5432,h2:5432/db",
+        "postgresql:/app:SEKRIT@h/db",
         "postgresql://app@h/db?sslpassword=SEKRIT",
         "host=h user=app password=SEKRIT",
     ],
