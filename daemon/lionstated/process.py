@@ -280,6 +280,9 @@ class Daemon:
         for event in done:
             await event.wait()
         for name, event in finished.items():
+            if event.is_set():
+                # A scope that is over already would cut short even a wait that has nothing to wait for.
+                continue
             with anyio.move_on_after(max(end - time.monotonic(), 0)) as scope:
                 await event.wait()
             if scope.cancelled_caught:

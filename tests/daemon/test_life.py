@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from lionstate.errors import BackendUnavailableError, OwnershipConflictError, SchemaTooNewError
 from lionstated.api.access import peer_policy
@@ -91,6 +92,20 @@ async def test_the_store_closes_when_the_queue_has_ended(
     async with serving({"drain": drain}):
         assert (await http.post(APPEND, json=BODY)).status == 200
     assert ([0], 1) == (closed, store.closed)
+
+
+async def test_a_client_that_hangs_is_not_said_of_what_had_ended(serving: Serving, folder: Path) -> None:
+    """It takes the whole budget; queue and services ended long before."""
+    with capture_logs() as said:
+        async with serving(shutdown__drain_seconds="0.5") as daemon:
+            reader, writer = await asyncio.open_unix_connection(str(folder / "d.sock"))
+            writer.write(f"POST {APPEND} HTTP/1.1\r\nHost: d\r\nContent-Length: 9\r\n".encode())
+            writer.write(b"Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 100 ")
+            daemon.stop()
+            await anyio.sleep(0.6)
+    writer.close()
+    assert ("stopped", []) == (daemon.health.state, [one for one in said if "over_budget" in one["event"]])
 
 
 async def test_a_second_stop_forces(
