@@ -379,6 +379,8 @@ async def test_a_store_file_that_is_moved_away_and_put_back(
         for replaced in (False, True):
             await eventually(lambda: daemon.health.ready)
             assert 200 == (await append(f"before {replaced}"))[0]
+            # Whoever reads has the file open from now on.
+            assert 200 == (await http.get("/v1/progressions/p")).status
             path.rename(aside)
             if replaced:
                 path.write_bytes(aside.read_bytes())
