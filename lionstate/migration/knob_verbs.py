@@ -52,13 +52,14 @@ class KnobVerbs(Acting):
         checked = checked_knob(name, getattr(self.defaults, name, None) if value is None else value)
         if expires_at is not None and (value is None or not expires_at > now):
             raise InvalidInputError("a knob's expiry lies in the future, and the default has none")
-        key = key_of(name)
+        # Here and not in the script, which runs where nobody acts for anybody.
+        key, actor = key_of(name), self._actor
 
         def script(conn: Connection) -> None:
             if value is None:
-                control.clear_value(conn, key, action=key, actor=self._actor, reason=reason, now=now)
+                control.clear_value(conn, key, action=key, actor=actor, reason=reason, now=now)
             else:
-                control.set_value(conn, key, checked, actor=self._actor, reason=reason, now=now, expires_at=expires_at)
+                control.set_value(conn, key, checked, actor=actor, reason=reason, now=now, expires_at=expires_at)
 
         await self._store.maintain("progression_migrate.knob", script)
         return next(one for one in await self.knobs() if one.name == name)

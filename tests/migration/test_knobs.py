@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lionstate.errors import InvalidInputError
-from lionstate.migration import Knobs, ProgressionMigrationService
+from lionstate.migration import Knobs, ProgressionMigrationService, acting_as
 from tests.support.backends import Backend
 from tests.support.migration import WHOLE, Staged, assert_cut_over, make_ids, service_of, until_done
 
@@ -38,6 +38,17 @@ async def test_a_knob_is_kept_with_who_and_why_and_audited(backend: Backend) -> 
     assert ("test", True) == (event["actor"], "100" in str(event["details"]))
     assert 500 == (await service.set_knob("max_items", None)).value
     assert await setting(service, "max_items") == before
+
+
+async def test_a_knob_is_signed_by_whom_the_service_acts_for(backend: Backend) -> None:
+    """Also where it is written, in another thread or task; taking it back is signed as well."""
+    service = service_of(backend)
+    with acting_as("alice"):
+        assert "alice" == (await service.set_knob("max_items", 100)).actor
+    with acting_as("bob"):
+        await service.set_knob("max_items", None)
+    events = await backend.rows("SELECT actor FROM admin_events WHERE action LIKE '%max_items' ORDER BY created_at")
+    assert ["alice", "bob"] == [event["actor"] for event in events]
 
 
 async def test_a_knob_falls_back_when_its_time_is_over(backend: Backend) -> None:
