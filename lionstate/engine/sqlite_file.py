@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from types import ModuleType
 
@@ -43,7 +44,7 @@ class SqliteFile:
         self._claim: tuple[int, int] | None = None
         self._lock: StoreLock | None = None
         self._in_use = False
-        self._opened_as: tuple[int, int] | None = None
+        self._opened_as: tuple[int, int, int, int] | None = None
 
     @property
     def version_text(self) -> str:
@@ -107,14 +108,19 @@ class SqliteFile:
             # Not the claim: on a layered file system the file is another one once it was opened for writing.
             self._opened_as = self._named()
 
-    def _named(self) -> tuple[int, int] | None:
-        """Device and number of the file that the path names now; None when it names none."""
+    def _named(self) -> tuple[int, int, int, int] | None:
+        """Device and number of what has the path's name now, and of the file that this leads to; None without one.
+
+        A link to the open file is not the open file: SQLite looks for the write-ahead log beside what it leads to.
+        """
         assert self.path is not None
         try:
-            found = os.stat(self.path)
+            name = found = os.lstat(self.path)
+            if stat.S_ISLNK(name.st_mode):
+                found = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_dev, found.st_ino
+        return name.st_dev, name.st_ino, found.st_dev, found.st_ino
 
     def require_in_place(self) -> None:
         """Nothing while the path names the file that is open; a file that cannot be looked at may be that.

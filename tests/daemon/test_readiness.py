@@ -376,14 +376,17 @@ async def test_a_store_file_that_is_moved_away_and_put_back(
     async with anyio.create_task_group() as group:
         await group.start(daemon.run)
         assert 200 == (await http.post("/v1/ops/create_progression", json={"progression_id": "p"})).status
-        for replaced in (False, True):
+        for replaced in (None, "copy", "link"):
             await eventually(lambda: daemon.health.ready)
             assert 200 == (await append(f"before {replaced}"))[0]
             # Whoever reads has the file open from now on.
             assert 200 == (await http.get("/v1/progressions/p")).status
             path.rename(aside)
-            if replaced:
+            if replaced == "copy":
                 path.write_bytes(aside.read_bytes())
+            elif replaced == "link":
+                # Whoever opens it by this name has its log beside the other one.
+                path.symlink_to(aside)
             # The first write after it, whether somebody looked meanwhile or not.
             status, said = await append("lost")
             assert (503, "backend_unavailable") == (status, said["code"])
@@ -395,5 +398,7 @@ async def test_a_store_file_that_is_moved_away_and_put_back(
             aside.rename(path)
         await eventually(lambda: daemon.health.ready)
         assert 200 == (await append("after"))[0]
-        assert ["before False", "before True", "after"] == await (await http.get("/v1/progressions/p")).json()
+        assert ["before None", "before copy", "before link", "after"] == await (
+            await http.get("/v1/progressions/p")
+        ).json()
         daemon.stop()
