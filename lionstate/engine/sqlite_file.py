@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +20,9 @@ _MOVED = (
     " nothing was written. Put that file back in its place and this goes on by itself; or stop this process, and start"
     " it on the file that is meant"
 )
+# A look costs as much as a statement: no more of them than this under load. What is written in between is where the
+# writes just before are.
+_LOOK_SECONDS = 0.005
 
 
 class SqliteFile:
@@ -44,7 +48,10 @@ class SqliteFile:
         self._claim: tuple[int, int] | None = None
         self._lock: StoreLock | None = None
         self._in_use = False
+        # What had the path's name when it was opened, and the text of that path: the look is part of every batch.
         self._opened_as: tuple[int, int, int, int] | None = None
+        self._name = "" if path is None else os.fspath(path)
+        self._looked_at = 0.0
 
     @property
     def version_text(self) -> str:
@@ -113,11 +120,10 @@ class SqliteFile:
 
         A link to the open file is not the open file: SQLite looks for the write-ahead log beside what it leads to.
         """
-        assert self.path is not None
         try:
-            name = found = os.lstat(self.path)
+            name = found = os.lstat(self._name)
             if stat.S_ISLNK(name.st_mode):
-                found = os.stat(self.path)
+                found = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return name.st_dev, name.st_ino, found.st_dev, found.st_ino
@@ -129,9 +135,9 @@ class SqliteFile:
             BackendUnavailableError: It names another file or none (``store_moved``): what is written now would be
                 looked for in vain by whoever opens the path.
 
-        Cost: one ``stat``; not for the event loop.
+        Cost: one ``stat``, at most every 5 ms; not for the event loop.
         """
-        if self._opened_as is None:
+        if self._opened_as is None or (now := time.monotonic()) - self._looked_at < _LOOK_SECONDS:
             return
         try:
             named = self._named()
@@ -139,6 +145,7 @@ class SqliteFile:
             return
         if named != self._opened_as:
             raise BackendUnavailableError(_MOVED, reason="store_moved")
+        self._looked_at = now
 
     @property
     def size_bytes(self) -> int:
