@@ -218,7 +218,7 @@ class Parts:
         return found if self.reader is None else found.and_(self.reader.connections())
 
     async def require_in_place(self) -> None:
-        """Ask whether the path of a SQLite store still names the file that is open; every write asks by itself.
+        """Ask whether the path of a SQLite store still names the file that is open; writes ask by themselves.
 
         Raises:
             BackendUnavailableError: It does not (``store_moved``).
