@@ -135,7 +135,8 @@ def progress_lines(found: MigrationStatus) -> list[str]:
         return [done]
     size_left = "" if progress.left_bytes is None else f", {size(progress.left_bytes)} of JSON"
     rate = "" if progress.items_per_second is None else f", {progress.items_per_second:,.0f} items a second"
-    left = f"left: {progress.left:,} progressions{size_left}"
+    stays = f", {progress.kept_back:,} of them held, excluded or waiting for a command" if progress.kept_back else ""
+    left = f"left: {progress.left:,} progressions{size_left}{stays}"
     return [done, left, f"time left: {duration(progress.eta_seconds)}{rate}"]
 
 

@@ -84,7 +84,7 @@ class _LaneSession:
                 self.conn.rollback()
 
     def after_failed_commit(self, error: BaseException) -> StateError | None:
-        return OutcomeUnknownError()
+        return OutcomeUnknownError.after_commit(translate(self.dialect, error).cause)
 
 
 class LaneTransaction(SqlWrites):

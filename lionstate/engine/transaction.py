@@ -92,7 +92,7 @@ class CommitFailed(Exception):
         if committed is False:
             doubtful = [NotWritten(error) if isinstance(found, Written) else found for found in doubtful]
         elif committed is None:
-            unknown = Unknown(OutcomeUnknownError())
+            unknown = Unknown(OutcomeUnknownError.after_commit(error.cause))
             doubtful = [unknown if isinstance(found, Written) else found for found in doubtful]
         return [*self.settled, *doubtful, *[NotWritten(error)] * self.remaining]
 

@@ -12,6 +12,7 @@ from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.cutover import STICKY_HOLDS
 from lionstate.migration.orders import OrderKind, hold_all, in_force, is_ready
+from lionstate.migration.progress import LEFT_BYTES, KeptBack
 from lionstate.progression.phases import Phase
 from lionstate.schema.conversation import progressions, sessions
 from lionstate.schema.own import (
@@ -28,6 +29,7 @@ __all__ = [
     "copies_before",
     "excluded",
     "foreign_sessions",
+    "kept_back",
     "known_sizes",
     "measure_missing",
     "measure_these",
@@ -111,6 +113,27 @@ _READY = (
     .order_by(_s.source_count, _s.progression_id)
     .limit(bindparam("count"))
 )
+_KEPT = select(func.count(), func.count(progression_sizes.c.progression_id), func.sum(LEFT_BYTES))
+_sizes_of_states = progression_storage_state.outerjoin(
+    progression_sizes, progression_sizes.c.progression_id == _s.progression_id
+)
+_KEPT_STATES = _KEPT.select_from(_sizes_of_states).where(
+    or_(
+        and_(_s.phase == Phase.DUAL.value, not_(_under_way)),
+        and_(_s.phase == Phase.JSON.value, _s.held_reason.is_not(None)),
+        and_(_s.phase.in_((Phase.DUAL.value, Phase.JSON.value)), in_force(_s.progression_id, OrderKind.EXCLUDE)),
+    )
+)
+# Those without a state row; an order goes with its progression.
+_KEPT_ORDERS = (
+    _KEPT.select_from(
+        progression_orders.outerjoin(progression_storage_state, _s.progression_id == _orders.progression_id).outerjoin(
+            progression_sizes, progression_sizes.c.progression_id == _orders.progression_id
+        )
+    )
+    .where(_s.progression_id.is_(None), _orders.kind == OrderKind.EXCLUDE.value)
+    .where(or_(_orders.expires_at.is_(None), _orders.expires_at > _now))
+)
 
 
 def _waiting(conn: Connection, count: int, also_complete: bool, now: float) -> dict[str, Any]:
@@ -188,6 +211,20 @@ def known_sizes(conn: Connection, /, ids: Sequence[str]) -> dict[str, int]:
     sizes = progression_sizes.c
     query = select(sizes.progression_id, sizes.bytes).where(dialect.among(sizes.progression_id, "ids"))
     return {row[0]: row[1] for row in conn.execute(query, {"ids": dialect.bind_ids(list(ids))})}
+
+
+def kept_back(conn: Connection, /, *, now: float) -> KeptBack:
+    """What of ``json`` and ``dual`` no step takes now: the rest of what the queries above choose from.
+
+    A rolled back one of which only rows are left to remove counts as kept back if nothing admits it afterwards.
+
+    Cost: one pass over the state rows and the orders.
+    """
+    values = _waiting(conn, 0, False, now)
+    (held, held_sized, held_bytes), (out, out_sized, out_bytes) = (
+        conn.execute(query, values).one() for query in (_KEPT_STATES, _KEPT_ORDERS)
+    )
+    return KeptBack(held + out, held_sized + out_sized, float(held_bytes or 0) + float(out_bytes or 0))
 
 
 def excluded(conn: Connection, /, ids: Sequence[str], *, now: float) -> set[str]:

@@ -19,7 +19,7 @@ from lionstate.migration.budget import CHUNK_BYTES, cut_chunk
 from lionstate.migration.explain import store_waits
 from lionstate.migration.footprint import free_disk_bytes, log_bytes
 from lionstate.migration.port import MigrationStore, bound
-from lionstate.migration.progress import Amounts, read_progress
+from lionstate.migration.progress import Amounts, read_amounts
 from lionstate.migration.runbook import HELD_RUNBOOK
 from lionstate.migration.speed import Speed, load_speed, weight_of
 from lionstate.migration.status import count_phases
@@ -255,8 +255,9 @@ class _Facts:
 
 def _facts(conn: Connection, /, now: float) -> _Facts:
     phases = count_phases(conn).phases
-    _, amounts = read_progress(conn, phases, paused=False, now=now)
-    return _Facts(phases, amounts, load_speed(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now))
+    return _Facts(
+        phases, read_amounts(conn), load_speed(conn), dialect_of(conn).store_bytes(conn), store_waits(conn, now)
+    )
 
 
 async def make_plan(

@@ -7,17 +7,31 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, case, func, or_, select
 
 from lionstate.migration.speed import Speed, load_speed, weight_of
 from lionstate.progression.phases import Phase
 from lionstate.schema.own import progression_sizes, progression_storage_state
 
-__all__ = ["UNDER_WAY", "Activity", "Amounts", "Progress", "UnderWay", "held_back", "progress_of", "read_progress"]
+__all__ = [
+    "LEFT_BYTES",
+    "UNDER_WAY",
+    "Activity",
+    "Amounts",
+    "KeptBack",
+    "Progress",
+    "UnderWay",
+    "held_back",
+    "progress_of",
+    "read_amounts",
+    "read_progress",
+]
 
 _s = progression_storage_state.c
 _bytes = progression_sizes.c.bytes
 _share = 1.0 * _s.backfill_next / func.nullif(_s.source_count, 0)
+LEFT_BYTES: Final = _bytes * (1.0 - case((_s.phase == Phase.DUAL.value, func.coalesce(_share, 1.0)), else_=0.0))
+"""JSON of a sized progression that is not copied, of a join with its state row."""
 
 _SIZED = select(func.count(), func.min(progression_sizes.c.measured_at), func.sum(_bytes))
 # Of those that have left the JSON or are on their way, which still may have a size.
@@ -77,9 +91,10 @@ class Progress:
         left: Progressions in ``json`` and ``dual``.
         left_bytes: JSON still to be moved; None until every size has been measured.
         items_per_second: Elements copied lately, waiting between steps included; None when nothing moves.
-        eta_seconds: Time left as things go; None when paused, throttled or held, when it began a moment ago, or
-            when sizes have not been measured.
+        eta_seconds: Time left as things go, for what can move; None when paused or throttled, when nothing can move,
+            when it began a moment ago, or when sizes have not been measured.
         under_way: The copies that moved last, at most three.
+        kept_back: Of ``left``, those that cannot move now: excluded, held, or ready while an order holds their cutover.
     """
 
     activity: Activity
@@ -89,6 +104,25 @@ class Progress:
     items_per_second: float | None
     eta_seconds: float | None
     under_way: tuple[UnderWay, ...]
+    kept_back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBack:
+    """Of what is in ``json`` and ``dual``, that which automatic work passes over.
+
+    Attributes:
+        count: Progressions that are excluded, held, or ready while an order holds their cutover.
+        sized: Those of them whose size is known.
+        left_bytes: JSON of these that is not copied.
+    """
+
+    count: int = 0
+    sized: int = 0
+    left_bytes: float = 0.0
+
+
+_NOTHING_KEPT_BACK: Final = KeptBack()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +157,7 @@ def progress_of(
     *,
     paused: bool,
     now: float,
+    kept_back: KeptBack = _NOTHING_KEPT_BACK,
     under_way: tuple[UnderWay, ...] = (),
 ) -> Progress:
     """Put the counts together. Pure."""
@@ -142,7 +177,10 @@ def progress_of(
         done_weight = done + amounts.dual_copied
         left_weight = max(0.0, left - amounts.dual_copied)
     all_weight = done_weight + left_weight
-    moves = not paused and speed.is_fresh(now)
+    can_move = max(0, left - kept_back.count)
+    unmeasured_can_move = max(0, unmeasured - max(0, kept_back.count - kept_back.sized))
+    weight_can_move = weight_of(max(0.0, to_move - kept_back.left_bytes), can_move)
+    moves = not paused and can_move > 0 and speed.is_fresh(now)
     return Progress(
         activity=Activity.PAUSED if paused else Activity.MOVING if moves else Activity.WAITING,
         # Something is left, however little.
@@ -150,40 +188,27 @@ def progress_of(
         left=left,
         left_bytes=None if unmeasured else round(to_move),
         items_per_second=speed.items_per_second if moves else None,
-        eta_seconds=speed.left_seconds(left_weight, now) if moves and not unmeasured else None,
+        eta_seconds=speed.left_seconds(weight_can_move, now) if moves and not unmeasured_can_move else None,
         under_way=under_way,
+        kept_back=left - can_move,
     )
 
 
-def held_back(progress: Progress, *, throttled: bool, waiting: int) -> Progress:
-    """The same as far as it is known what keeps it: what waits does not move, and has no time left.
-
-    Args:
-        throttled: The store is under load.
-        waiting: Progressions of those left that wait for a command or are held.
-    """
-    if not throttled and waiting < max(1, progress.left):
+def held_back(progress: Progress, *, throttled: bool) -> Progress:
+    """The same while the store is under load: what waits does not move, and has no rate and no time left."""
+    if not throttled:
         return progress
     activity = Activity.WAITING if progress.activity is Activity.MOVING else progress.activity
-    return replace(progress, activity=activity, eta_seconds=None)
+    return replace(progress, activity=activity, items_per_second=None, eta_seconds=None)
 
 
-def read_progress(
-    conn: Connection, /, phases: Mapping[str, int], *, paused: bool, now: float
-) -> tuple[Progress, Amounts]:
-    """Read how far migration is.
-
-    Args:
-        phases: Progressions by phase, of the same snapshot.
-
-    Cost: one pass over the sizes and the state rows.
-    Contract: design decision 19.
-    """
+def read_amounts(conn: Connection, /) -> Amounts:
+    """What the tables say of sizes. Cost: one pass over the sizes and the state rows. Contract: design decision 19."""
     count, measured_at, size = conn.execute(_SIZED).one()
     by_phase = {row[0]: row[1:] for row in conn.execute(_MEASURED)}
     dual = by_phase.get(Phase.DUAL, (0, 0, 0.0, 0.0))
     blocked = by_phase.get(Phase.BLOCKED, (0, 0, 0.0, 0.0))
-    amounts = Amounts(
+    return Amounts(
         sized=max(0, count - dual[0] - blocked[0]),
         json_bytes=max(0, int((size or 0) - (dual[1] or 0) - (blocked[1] or 0))),
         dual_sized=dual[0],
@@ -193,6 +218,18 @@ def read_progress(
         items_bytes=int(conn.execute(_FROZEN).scalar_one() or 0),
         measured_at=measured_at,
     )
+
+
+def read_progress(
+    conn: Connection, /, phases: Mapping[str, int], amounts: Amounts, kept_back: KeptBack, *, paused: bool, now: float
+) -> Progress:
+    """Read how far migration is; counts and amounts are of the same snapshot.
+
+    Args:
+        phases: Progressions by phase.
+
+    Cost: one range of the phase index and one seek.
+    """
     under_way = tuple(UnderWay(*row) for row in conn.execute(UNDER_WAY))
-    found = progress_of(phases, amounts, load_speed(conn), paused=paused, now=now, under_way=under_way)
-    return found, amounts
+    speed = load_speed(conn)
+    return progress_of(phases, amounts, speed, paused=paused, now=now, kept_back=kept_back, under_way=under_way)

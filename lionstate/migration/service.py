@@ -348,12 +348,12 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         found: MigrationStatus
         found, controls = await self._store.read(script)
         throttle = await self._governor.report(controls.knobs)
-        waiting, persisted = found.ready.waiting + sum(found.held.values()), found.maintenance_enabled
+        persisted = found.maintenance_enabled
         return replace(
             found,
             throttle=throttle,
             # How long the store stays under load is not known.
-            progress=held_back(found.progress, throttled=throttle.throttled, waiting=waiting),
+            progress=held_back(found.progress, throttled=throttle.throttled),
             proof=self._scrubber.with_own(found.proof),
             failing=self._memory.lane.failing(),
             automatic=self.automatic if None in (self.automatic, persisted) else persisted,

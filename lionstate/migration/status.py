@@ -10,13 +10,14 @@ from sqlalchemy import Connection, func, or_, select
 
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
+from lionstate.migration import candidates
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.fence import read_fence
 from lionstate.migration.foreign import read_foreign
 from lionstate.migration.lane import read_elsewhere
 from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
-from lionstate.migration.progress import read_progress
+from lionstate.migration.progress import read_amounts, read_progress
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.migration.scrub_pass import ProofStatus, load_pass
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
@@ -80,7 +81,7 @@ def read_status(
         seen: Appends observed in memory and not yet written.
         process: The name of the asking one, as in a lease.
 
-    Cost: one pass over the state rows, the sizes, the activity and an index of the progressions.
+    Cost: one pass over the state rows, the sizes, the activity, the orders and an index of the progressions.
     Contract: ADR-0117 D5 (status).
     """
     phases, blocked, held = count_phases(conn)
@@ -89,7 +90,8 @@ def read_status(
     )
     remaining, oldest = conn.execute(dual).one()
     pause = get_pause(conn, now)
-    progress, amounts = read_progress(conn, phases, paused=pause is not None, now=now)
+    amounts, kept_back = read_amounts(conn), candidates.kept_back(conn, now=now)
+    progress = read_progress(conn, phases, amounts, kept_back, paused=pause is not None, now=now)
     foreign = read_foreign(conn, seen=seen, now=now)
     return MigrationStatus(
         phases=dict(phases),

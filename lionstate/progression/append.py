@@ -133,7 +133,7 @@ class Appender:
             fact = self._facts.get(pair[0])
             if fact is None or fact.target is AppendTarget.NOOP:
                 continue
-            obstacle = _obstacle_of(fact)
+            obstacle = _obstacle_of(pair[0], fact)
             if obstacle is not None:
                 return obstacle
             if not self._is_member(fact, pair):
@@ -220,7 +220,7 @@ class Appender:
         return True
 
 
-def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:
+def _obstacle_of(progression_id: str, fact: _Fact) -> StateError | NeedsParse | None:
     """What forbids every append to this progression now."""
     reason = fact.state.blocked_reason if fact.state is not None else None
     if fact.target is AppendTarget.REFUSED:
@@ -233,7 +233,7 @@ def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:
     if fact.target is AppendTarget.ITEMS:
         # The frozen JSON is what vouches for the prefix while its items are in doubt.
         return ProgressionBlockedError(reason=reason)
-    return MalformedCollectionError(reason=parsed.reason)
+    return MalformedCollectionError.of(progression_id, parsed.reason)
 
 
 def _doubts_items(fact: _Fact) -> bool:

@@ -99,11 +99,11 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     seen = {"queries": 0, "values": 0}
 
     def counting(name: str, called: Any) -> Any:
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
             # A daemon under test looks at its store beside.
             if not _is_of_supervision():
                 seen[name] += 1
-            return called(*args)
+            return called(*args, **named)
 
         return call
 

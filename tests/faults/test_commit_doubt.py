@@ -109,14 +109,18 @@ def test_a_commit_that_cannot_be_settled_is_unknown(tmp_path: Path, phase: str) 
     assert ids in (["before"], ["before", "doubtful"])
 
 
-async def test_the_store_goes_on_when_the_doubt_can_be_settled(tmp_path: Path) -> None:
-    """No restart is needed, and what was unknown is one of the two (fault 34)."""
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [(IOERR_FSYNC, r"\(backend_unavailable\)"), (FULL, r"\(disk_full: make room on the disk of the store first\)")],
+)
+async def test_the_store_goes_on_when_the_doubt_can_be_settled(tmp_path: Path, code: int, why: str) -> None:
+    """No restart is needed, and what was unknown is one of the two (fault 34); the error says how to find out."""
     vfs = FaultVfs.of(sqlite3)
     store = await Store.open(tmp_path / "state.db", _FULL_SYNC, vfs=vfs.name)
     try:
         await put_progression(store, "p")
-        with vfs.failing("sync", "wal", IOERR_FSYNC):
-            with pytest.raises(OutcomeUnknownError):
+        with vfs.failing("sync", "wal", code):
+            with pytest.raises(OutcomeUnknownError, match=rf"COMMIT failed .*{why}: the write may .*idempotency key"):
                 await append(store, "p", "a")
             with pytest.raises(BackendUnavailableError):
                 await append(store, "p", "b")

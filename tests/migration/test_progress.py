@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lionstate.cli.render import progress_lines
 from lionstate.migration import Activity
 from lionstate.migration.speed import load_speed
 from tests.support.backends import Backend
@@ -83,6 +84,39 @@ async def test_the_time_left_comes_from_steps(backend: Backend, quick: None) -> 
     assert kept.growth_bytes(1_000) is not None
     assert kept.chunk_lock_seconds is not None and 0 < kept.chunk_lock_seconds < 60
     assert (kept.log_bytes is None) is backend.is_postgresql
+
+
+async def test_what_cannot_move_has_no_time_left(backend: Backend, quick: None) -> None:
+    """fault 17: excluded with and without a row of its own, held, ready for a command: left, but no work."""
+    for name, ids in (("begun", IDS[:360]), ("held", IDS), ("other", IDS)):
+        await backend.put_progression(name, json.dumps(ids))
+    service = service_of(backend)
+    await service.exclude("other")
+    await service.hold("held")
+    for _ in range(3):
+        await service.step(max_items=90, max_seconds=60)
+    # The smallest is copied first, and excluded half-way.
+    both = (await service.status()).progress
+    await service.exclude("begun")
+    one = (await service.status()).progress
+    assert (1, 2) == (both.kept_back, one.kept_back)
+    assert both.eta_seconds is not None and one.eta_seconds is not None and one.eta_seconds < both.eta_seconds
+    await until_done(service)
+    status = await service.status()
+    found = status.progress
+    assert (3, 3, Activity.WAITING, None, None) == (
+        found.left,
+        found.kept_back,
+        found.activity,
+        found.eta_seconds,
+        found.items_per_second,
+    )
+    assert found.left_bytes is not None and found.left_bytes > len(json.dumps(IDS))
+    told = progress_lines(status)
+    assert "waiting: " in told[0] and told[1].endswith("3 of them held, excluded or waiting for a command")
+    assert "time left: unknown" == told[2]
+    await service.exclude("other", clear=True)
+    assert (2, Activity.MOVING) == (lambda one: (one.kept_back, one.activity))((await service.status()).progress)
 
 
 async def test_what_another_version_kept_is_not_read(backend: Backend, quick: None) -> None:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from lionstate.cli.tables import duration, percent
-from lionstate.migration.progress import Activity, Amounts, held_back, progress_of
+from lionstate.migration.progress import Activity, Amounts, KeptBack, held_back, progress_of
 from lionstate.migration.report import StepTally, StopReason
 from lionstate.migration.speed import Sample, Speed, SpeedKeeper, weight_of
 
@@ -79,17 +79,34 @@ def test_a_new_progression_does_not_change_the_measure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("throttled", "waiting", "activity"),
+    ("throttled", "kept_back", "activity"),
     [(False, 3, Activity.MOVING), (True, 0, Activity.WAITING), (False, 4, Activity.WAITING)],
-    ids=["free", "throttled", "all-held"],
+    ids=["free", "throttled", "all-kept-back"],
 )
-def test_what_waits_does_not_move(throttled: bool, waiting: int, activity: Activity) -> None:
-    """34 ready ones under a hold are not 2 s from their end."""
-    found = progress_of(phases(dual=4), Amounts(dual_sized=4, dual_bytes=9), speed(), paused=False, now=NOW)
-    told = held_back(found, throttled=throttled, waiting=waiting)
-    assert (activity, activity is Activity.MOVING) == (told.activity, told.eta_seconds is not None)
+def test_what_waits_does_not_move(throttled: bool, kept_back: int, activity: Activity) -> None:
+    """fault 17: 34 ready ones under a hold are not 2 s from their end, and nothing moves at any rate."""
+    kept, known = KeptBack(kept_back, kept_back, 6.0), Amounts(dual_sized=4, dual_bytes=9)
+    found = progress_of(phases(dual=4), known, speed(), paused=False, now=NOW, kept_back=kept)
+    told = held_back(found, throttled=throttled)
+    moves = activity is Activity.MOVING
+    assert (activity, moves, moves, kept_back) == (
+        told.activity,
+        told.eta_seconds is not None,
+        told.items_per_second is not None,
+        told.kept_back,
+    )
     paused = progress_of(phases(dual=4), Amounts(dual_sized=4), speed(), paused=True, now=NOW)
-    assert Activity.PAUSED is held_back(paused, throttled=True, waiting=0).activity
+    assert Activity.PAUSED is held_back(paused, throttled=True).activity
+
+
+def test_the_time_left_is_of_what_can_move() -> None:
+    """fault 17: what is excluded takes no time, and its size need not be known; it is left all the same."""
+    counts, known = phases(json=3, dual=1), Amounts(2, 7_000, 1, 2_000, 1_000.0)
+    found = progress_of(counts, known, speed(), paused=False, now=NOW, kept_back=KeptBack(3, 2, 6_000.0))
+    assert (4, 3, None) == (found.left, found.kept_back, found.left_bytes)
+    assert pytest.approx(weight_of(2_000, 1) * 2.0 / 10_000) == found.eta_seconds
+    found = progress_of(counts, known, speed(), paused=False, now=NOW, kept_back=KeptBack(3, 3, 6_000.0))
+    assert found.eta_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -130,10 +130,10 @@ function hero(doc) {
   if (m) {
     if (m.left) {
       rows.push(["Done", percent(m.fraction), m.left_bytes === null ? "by progressions" : `${bytes(m.left_bytes)} left`]);
-      const stands = m.throttle.throttled || m.pause || !m.enabled;
+      const stands = m.activity !== "moving";
       rows.push(["Time left", m.eta_seconds === null ? "not known" : `about ${span(m.eta_seconds)}`,
         m.eta_seconds !== null ? `until ${clock(doc.now + m.eta_seconds)}` : stands ? "while it waits" : "too early to say"]);
-      if (m.items_per_second !== null) rows.push(["Speed", `${count(Math.round(m.items_per_second))} ids/s`, stands ? "before it waited" : "lately"]);
+      if (m.items_per_second !== null) rows.push(["Speed", `${count(Math.round(m.items_per_second))} ids/s`, "lately"]);
     }
     const who = { self: ["yes, this daemon", m.owner_since ? `since ${clock(m.owner_since)}` : ""], other: ["another process", ""], none: ["nobody", ""] };
     rows.push(["Migrates", ...(m.enabled ? who[m.owner] : ["no", m.owner === "other" ? "another process does" : "not enabled"])]);
