@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import Any
 
 from lionstate import StateClient
-from tests.bench.context import Bench, available
+from tests.bench.context import Bench, available, one_core
 from tests.bench.floor import PostgresqlFloor, SqliteFloor
 from tests.bench.measure import Samples, interleave, milliseconds, percentile, ratio
 from tests.bench.report import Row
@@ -86,20 +86,24 @@ async def flat(bench: Bench) -> Row:
 
 
 async def single_against_floor(bench: Bench) -> Row:
-    """Row 2: one append awaited in process against the bare driver, ``NORMAL``."""
+    """Row 2: one append awaited in process against the bare driver, ``NORMAL``; without ``one_core`` told beside it."""
     row = Row(2, "single append in process / raw floor, p50, NORMAL")
     history = History({"a": bench.long_history})
-    async with bench.state(await bench.sqlite(history)) as state:
-        floor = SqliteFloor(await bench.sqlite(history), sqlite3, "NORMAL")
+    for name, cores, limit in (("sqlite, one core", one_core(), 3.5), ("sqlite, any core", nullcontext(), None)):
+        store, other_store = await bench.sqlite(history), await bench.sqlite(history)
+        with cores:
+            async with bench.state(store) as state:
+                floor = SqliteFloor(other_store, sqlite3, "NORMAL")
 
-        def raw(turn: int) -> None:
-            floor.append(_TALK.branch_progression, f"f{turn:031d}")
+                def raw(turn: int, floor: SqliteFloor = floor) -> None:
+                    floor.append(_TALK.branch_progression, f"f{turn:031d}")
 
-        taken = await rounds_of({"lionstate": _appender(state, "x"), "floor": raw}, bench.samples(2_000, 400))
-        row.notes["sqlite, CPU of one operation, us"] = await _cpu(state, raw)
-        floor.close()
-    row.add("sqlite", ratio(taken, "lionstate", "floor", 0.5), 3.5)
-    tell(row, "sqlite", taken)
+                arms = {"lionstate": _appender(state, "x"), "floor": raw}
+                taken = await rounds_of(arms, bench.samples(2_000, 400))
+                row.notes[f"{name}, CPU of one operation, us"] = await _cpu(state, raw)
+                floor.close()
+        row.add(name, ratio(taken, "lionstate", "floor", 0.5), limit)
+        tell(row, name, taken)
     with available(row, "postgresql"):
         async with bench.state(await bench.postgresql(history)) as state:
             other = await PostgresqlFloor.open(await bench.postgresql(history))

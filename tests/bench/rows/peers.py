@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bench.context import Bench, NotAvailableError, available
+from tests.bench.context import Bench, NotAvailableError, available, grown_log, one_core
 from tests.bench.floor import SqliteFloor
 from tests.bench.measure import median_of, milliseconds, percentile
 from tests.bench.peers import PEERS, Process, start_peer
@@ -111,18 +111,22 @@ async def other_stores(bench: Bench) -> Row:
     for database, synchronous in (("sqlite", "FULL"), ("sqlite", "NORMAL"), ("postgresql", "default")):
         for size in sizes:
             with available(row, f"{database} {synchronous}, {size:,}"):
-                await _one_size(bench, row, database, synchronous, size)
+                target: Any = await bench.store(database, History({"a": size}, messages=True))
+                # The servers of PostgreSQL have the other core.
+                with one_core():
+                    await _one_size(bench, row, database, synchronous, size, target)
     return row
 
 
-async def _one_size(bench: Bench, row: Row, database: str, synchronous: str, size: int) -> None:
-    target: Any = await bench.store(database, History({"a": size}, messages=True))
+async def _one_size(bench: Bench, row: Row, database: str, synchronous: str, size: int, target: Any) -> None:
     ratios: dict[str, list[tuple[float, str]]] = {form: [] for form in (_AGAINST_LIONAGI | _AGAINST_OTHERS)}
     taken: dict[str, float] = {}
     label = f"{database} {synchronous}, {size:,}"
     async with await start_worker() as worker:
         setting = "FULL" if database == "postgresql" else synchronous
         await worker.call("open", target=str(target), synchronous=setting)
+        if database == "sqlite":
+            grown_log(target)
         for name, (_, _, databases) in PEERS.items():
             if database not in databases or (name.startswith("lionagi") and synchronous == "FULL"):
                 continue
@@ -173,6 +177,8 @@ async def _against(
     async with await start_peer(name) as peer:
         await peer.call("open", target=target, synchronous=synchronous)
         await peer.call("fill", count=size)
+        if database == "sqlite":
+            grown_log(Path(target))
         forms = _AGAINST_LIONAGI if name.startswith("lionagi") else _AGAINST_OTHERS
         for kind in dict.fromkeys(theirs for _, theirs in forms.values()):
             if kind == "tail" and size == 0:
