@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from lionstate import StateClient
-from tests.bench.context import ROOT, Bench, available
+from tests.bench.context import ROOT, Bench, available, grown_log, one_core
 from tests.bench.measure import ratio
 from tests.bench.report import Row
 from tests.bench.rows.appends import rounds_of, tell
@@ -33,10 +33,13 @@ async def single_message(bench: Bench) -> Row:
     history = History({"a": 10_000})
     for synchronous in ("NORMAL", "FULL"):
         async with AsyncExitStack() as stack:
-            floor = await stack.enter_async_context(
-                bench.floor_server(await bench.sqlite(history), daemon_module(), synchronous)
-            )
-            daemon = await stack.enter_async_context(bench.daemon(await bench.sqlite(history), synchronous))
+            stores = [await bench.sqlite(history) for _ in range(2)]
+            # Each server on a core, the client where it likes.
+            with one_core():
+                floor = await stack.enter_async_context(bench.floor_server(stores[0], daemon_module(), synchronous))
+                daemon = await stack.enter_async_context(bench.daemon(stores[1], synchronous))
+            for store in stores:
+                grown_log(store)
             clients = {
                 "lionstated": await stack.enter_async_context(StateClient(daemon.target)),
                 "floor": await stack.enter_async_context(StateClient(floor.target)),
