@@ -219,7 +219,7 @@ class Parts:
         return found if self.reader is None else found.and_(self.reader.connections())
 
     async def require_in_place(self) -> None:
-        """Ask whether the path of a SQLite store still names the file that is open, and its log; every write asks too.
+        """Ask whether the path of a SQLite store still names the file that is open, and its log; writes ask too.
 
         Raises:
             BackendUnavailableError: It does not (``store_moved``).
