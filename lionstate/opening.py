@@ -144,6 +144,7 @@ class Parts:
                 await writer.open()
             except module.Error as error:
                 raise BackendUnavailableError(f"the store file cannot be opened: {said(error)}") from error
+            file.watch_log(lambda: writer.wal.is_in_place)
             if path is None:
                 self.reader = MemoryReader(writer)
 
@@ -218,7 +219,7 @@ class Parts:
         return found if self.reader is None else found.and_(self.reader.connections())
 
     async def require_in_place(self) -> None:
-        """Ask whether the path of a SQLite store still names the file that is open; every write asks by itself.
+        """Ask whether the path of a SQLite store still names the file that is open, and its log; writes ask too.
 
         Raises:
             BackendUnavailableError: It does not (``store_moved``).

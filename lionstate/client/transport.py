@@ -192,7 +192,7 @@ class Transport:
 
 def unanswered(writes: bool) -> StateError:
     if writes:
-        return OutcomeUnknownError("the write was sent and not answered: it may or may not be there")
+        return OutcomeUnknownError.after("the write was sent and not answered")
     return DaemonUnreachableError("the daemon did not answer in time")
 
 

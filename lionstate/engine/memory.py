@@ -8,7 +8,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from lionstate.engine.connections import Connections
-from lionstate.engine.script import Script
+from lionstate.engine.script import Look, Script
 from lionstate.engine.sqlite import SqliteWriter
 from lionstate.engine.transaction import translate
 from lionstate.engine.turn import Turn
@@ -67,7 +67,7 @@ class _ReadSession:
         self._writer.begin_reading()
         self.conn.exec_driver_sql("PRAGMA query_only = 1")
 
-    def before_commit(self) -> None:
+    def before_commit(self, is_there: Look | None = None) -> None:
         """Nothing is committed."""
 
     def commit(self) -> None:

@@ -17,7 +17,7 @@ from lionstate.engine.connections import Connections
 from lionstate.engine.finish import to_the_end
 from lionstate.engine.observer import Observer
 from lionstate.engine.pool import LANE_SETTINGS, Lender, create_engine
-from lionstate.engine.script import Batch, NotWritten, Outcome, Script, Written, answer
+from lionstate.engine.script import Batch, Look, NotWritten, Outcome, Script, Written, answer
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.surface import SqlWrites
 from lionstate.engine.transaction import CommitFailed, execute_batch, translate
@@ -59,7 +59,7 @@ class _LaneSession:
         if self._set_local:
             self.conn.execute(_SET_LOCAL, LANE_SETTINGS)
 
-    def before_commit(self) -> None:
+    def before_commit(self, is_there: Look | None = None) -> None:
         """Bring the transaction's mark back; in one that an error has ended this raises, where COMMIT lies."""
         self.mark = self.dialect.transaction_mark(self.conn)
 
@@ -84,7 +84,7 @@ class _LaneSession:
                 self.conn.rollback()
 
     def after_failed_commit(self, error: BaseException) -> StateError | None:
-        return OutcomeUnknownError()
+        return OutcomeUnknownError.after_commit(translate(self.dialect, error).cause)
 
 
 class LaneTransaction(SqlWrites):

@@ -16,6 +16,7 @@ __all__ = [
     "Call",
     "Continued",
     "Deferred",
+    "Look",
     "NotWritten",
     "Outcome",
     "Refused",
@@ -36,8 +37,14 @@ def _same(raw: Any) -> Any:
     return raw
 
 
+def _nothing() -> None:
+    return
+
+
 Script: TypeAlias = Callable[[Connection], R]
 Call: TypeAlias = Callable[[Connection], Any]
+Look: TypeAlias = Callable[[Connection], bool | None]
+"""Looks, in a transaction of its own, for what another one was to write: there, not there, or None: cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +89,17 @@ def done_here(found: R) -> R:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A script's result together with what is applied in memory after COMMIT, and only then."""
+    """A script's result together with what is applied in memory after COMMIT, and only then.
+
+    Attributes:
+        value: The result.
+        after_commit: What is applied.
+        is_there: Tells by the rows of this call whether its transaction was committed; None if they do not tell.
+    """
 
     value: Any
-    after_commit: Callable[[], None]
+    after_commit: Callable[[], None] = _nothing
+    is_there: Look | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from lionstate.engine.connections import Connections
 from lionstate.engine.lock_debt import LockDebt
 from lionstate.engine.observer import Observer
 from lionstate.engine.pragmas import connect, open_connection
-from lionstate.engine.script import Batch, NotWritten, Outcome, Written
+from lionstate.engine.script import Batch, Look, NotWritten, Outcome, Written
 from lionstate.engine.settings import EngineSettings
 from lionstate.engine.threads import WorkerThread
 from lionstate.engine.transaction import CommitFailed, Session, execute_batch, translate
@@ -67,8 +67,8 @@ class SqliteWriter:
         self._driver: Any = None
         self._stopping = threading.Event()
         self._log: BatchLog | None = None
-        self._number = 0
-        self._in_doubt: int | None = None
+        self._is_there: Look | None = None
+        self._in_doubt: Look | None = None
         self._wanted: Callable[[], bool] | None = None
         self._debt = LockDebt()
         self._alive_at = time.monotonic()
@@ -140,8 +140,6 @@ class SqliteWriter:
         self._pause_for_others()
         self._wait_for_lock()
         # SQLAlchemy's own begin and commit do nothing here but cost; a script that uses it begins by doing so.
-        if self._log is not None:
-            self._number = self._log.record(self.conn)
 
     def _wait_for_lock(self) -> None:
         started = self._alive_at = time.monotonic()
@@ -169,8 +167,9 @@ class SqliteWriter:
         finally:
             self._observer.lock_wait(self._lane, time.monotonic() - started)
 
-    def before_commit(self) -> None:
-        """Nothing: the batch number was written at the beginning."""
+    def before_commit(self, is_there: Look | None = None) -> None:
+        """Write the number of the batch, unless its own rows tell as much: the row costs a page of the log."""
+        self._is_there = self._log.record(self.conn) if is_there is None and self._log is not None else is_there
 
     def commit(self) -> None:
         """COMMIT on the driver, so that one without an open transaction raises."""
@@ -220,7 +219,7 @@ class SqliteWriter:
         committed: bool | None = None
         try:
             if self._log is not None:
-                self._in_doubt = self._number
+                self._in_doubt = self._is_there
                 committed = self._look_after_doubt()
             else:
                 self._drop_connection()
@@ -235,14 +234,14 @@ class SqliteWriter:
         (outcome,) = self._resolve(failed)
         return None if isinstance(outcome, Written) else outcome.error
 
-    def _look_after_doubt(self) -> bool:
-        """Reopen, compare the number in the store and commit a row of our own, which settles the log for good.
+    def _look_after_doubt(self) -> bool | None:
+        """Reopen, look for the batch and commit a row of our own, which settles the log for good.
 
         Only this writer writes its number, and nothing was begun since: the batch in doubt is there exactly if its
         number is. The answer counts only if the row is committed; until then the doubt stays.
         """
-        log, number = self._log, self._in_doubt
-        assert log is not None and number is not None
+        log, is_there = self._log, self._in_doubt
+        assert log is not None and is_there is not None
         if self._path is None:
             # A memory store has no log on disk, and reopening it would empty it.
             self.rollback()
@@ -250,7 +249,7 @@ class SqliteWriter:
             self._reconnect()
         self._wait_plainly()
         try:
-            committed = log.last(self.conn) == number
+            committed = is_there(self.conn)
             log.settle(self.conn)
             self._commit_plainly()
         except Exception:

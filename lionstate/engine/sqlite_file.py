@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +21,15 @@ _MOVED = (
     " nothing was written. Put that file back in its place and this goes on by itself; or stop this process, and start"
     " it on the file that is meant"
 )
+_LOG_LOST = (
+    "the write-ahead log (-wal) of the store was removed, replaced or moved while it is open here; nothing was written"
+    " now. What was acknowledged before is in the log that is still open, and goes from there into the store's file at"
+    " once. Stop this process in order, which completes that, and start it again; or put that very log back. Never"
+    " remove the log of an open store"
+)
+# A look costs as much as a statement: no more of them than this under load. What is written in between is where the
+# writes just before are.
+_LOOK_SECONDS = 0.005
 
 
 class SqliteFile:
@@ -44,7 +55,11 @@ class SqliteFile:
         self._claim: tuple[int, int] | None = None
         self._lock: StoreLock | None = None
         self._in_use = False
+        # What had the path's name when it was opened, and the text of that path: the look is part of every batch.
         self._opened_as: tuple[int, int, int, int] | None = None
+        self._name = "" if path is None else os.fspath(path)
+        self._looked_at = 0.0
+        self._log_is_in_place: Callable[[], bool] = lambda: True
 
     @property
     def version_text(self) -> str:
@@ -108,16 +123,19 @@ class SqliteFile:
             # Not the claim: on a layered file system the file is another one once it was opened for writing.
             self._opened_as = self._named()
 
+    def watch_log(self, is_in_place: Callable[[], bool]) -> None:
+        """From now on the file is in place only while its log is: ``is_in_place`` says what its keeper saw last."""
+        self._log_is_in_place = is_in_place
+
     def _named(self) -> tuple[int, int, int, int] | None:
         """Device and number of what has the path's name now, and of the file that this leads to; None without one.
 
         A link to the open file is not the open file: SQLite looks for the write-ahead log beside what it leads to.
         """
-        assert self.path is not None
         try:
-            name = found = os.lstat(self.path)
+            name = found = os.lstat(self._name)
             if stat.S_ISLNK(name.st_mode):
-                found = os.stat(self.path)
+                found = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return name.st_dev, name.st_ino, found.st_dev, found.st_ino
@@ -126,19 +144,23 @@ class SqliteFile:
         """Nothing while the path names the file that is open; a file that cannot be looked at may be that.
 
         Raises:
-            BackendUnavailableError: It names another file or none (``store_moved``): what is written now would be
-                looked for in vain by whoever opens the path.
+            BackendUnavailableError: It names another file or none, or its log does (``store_moved``): what is written
+                now would be looked for in vain by whoever opens the path.
 
-        Cost: one ``stat``; not for the event loop.
+        Cost: one ``stat``, at most every 5 ms; not for the event loop.
         """
         if self._opened_as is None:
             return
-        try:
-            named = self._named()
-        except OSError:
-            return
-        if named != self._opened_as:
-            raise BackendUnavailableError(_MOVED, reason="store_moved")
+        if (now := time.monotonic()) - self._looked_at >= _LOOK_SECONDS:
+            try:
+                named = self._named()
+            except OSError:
+                return
+            if named != self._opened_as:
+                raise BackendUnavailableError(_MOVED, reason="store_moved")
+            self._looked_at = now
+        if not self._log_is_in_place():
+            raise BackendUnavailableError(_LOG_LOST, reason="store_moved")
 
     @property
     def size_bytes(self) -> int:

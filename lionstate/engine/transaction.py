@@ -13,7 +13,18 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
-from lionstate.engine.script import Batch, Call, NotWritten, Outcome, Refused, Unit, Unknown, Written
+from lionstate.engine.script import (
+    Batch,
+    Call,
+    Look,
+    NotWritten,
+    Outcome,
+    Refused,
+    Reply,
+    Unit,
+    Unknown,
+    Written,
+)
 from lionstate.errors import (
     BackendBusyError,
     BackendError,
@@ -39,8 +50,12 @@ class Session(Protocol):
         """Begin a write transaction; raises BackendBusyError after the whole wait."""
         ...
 
-    def before_commit(self) -> None:
-        """The last statements before COMMIT; an error here means that nothing is written."""
+    def before_commit(self, is_there: Look | None = None) -> None:
+        """The last statements before COMMIT; an error here means that nothing is written.
+
+        Args:
+            is_there: Tells of all that is written whether it is there, should COMMIT raise.
+        """
         ...
 
     def commit(self) -> None:
@@ -77,7 +92,7 @@ class CommitFailed(Exception):
         if committed is False:
             doubtful = [NotWritten(error) if isinstance(found, Written) else found for found in doubtful]
         elif committed is None:
-            unknown = Unknown(OutcomeUnknownError())
+            unknown = Unknown(OutcomeUnknownError.after_commit(error.cause))
             doubtful = [unknown if isinstance(found, Written) else found for found in doubtful]
         return [*self.settled, *doubtful, *[NotWritten(error)] * self.remaining]
 
@@ -156,8 +171,13 @@ def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Out
     for unit in units:
         outcomes += [_settled(value) for value in _values(session, unit)]
         require_open(session)
-    session.before_commit()
+    session.before_commit(_look_of(outcomes[0]) if len(outcomes) == 1 else None)
     return outcomes
+
+
+def _look_of(outcome: Outcome) -> Look | None:
+    value = outcome.value if isinstance(outcome, Written) else None
+    return value.is_there if isinstance(value, Reply) else None
 
 
 def _values(session: Session, unit: Unit) -> Sequence[Any]:

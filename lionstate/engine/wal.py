@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class WalKeeper:
         """Watch the log beside ``path``; a memory store has none."""
         self._driver = driver
         self._has_noop = version >= _NOOP_SINCE
-        self._path = path
+        self._log_path = None if path is None else f"{path}-wal"
         self._observer = observer
         self._own_frames = 0
         # Seen since the last try; the log begins anew at any length, so its length alone does not tell.
@@ -80,6 +81,9 @@ class WalKeeper:
         self._checkpointed_at = 0.0
         self._checkpoint_seconds = 0.0
         self.last = Checkpoint(0, 0, 0)
+        # By now the connection has it open, and nobody removes or replaces it in order before it closes that.
+        self._opened_as = self._named()
+        self.is_in_place = True
 
     def _pragma(self, name: str) -> Any:
         return self._driver.execute(f"PRAGMA {name}").fetchone()[0]
@@ -89,7 +93,7 @@ class WalKeeper:
 
         After 1,000 frames, or up to 8,000 while checkpoints take more than 0.2 % of the time.
         """
-        if self._path is None:
+        if self._log_path is None:
             return
         self._commits += 1
         self._committed = True
@@ -131,12 +135,35 @@ class WalKeeper:
 
     def wal_bytes(self) -> int:
         """Size of the log file by ``stat``; 0 if there is none."""
-        if self._path is None:
+        if self._log_path is None:
             return 0
         try:
-            return os.stat(f"{self._path}-wal").st_size
+            return os.stat(self._log_path).st_size
         except OSError:
             return 0
+
+    def _named(self) -> tuple[int, int] | None:
+        """Device and number of what has the log's name now; None without one."""
+        if self._log_path is None:
+            return None
+        try:
+            found = os.lstat(self._log_path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def _look_at_file(self) -> bool:
+        """Look whether the log's name leads to the open log; whether this is the first look at which it does not.
+
+        A log that cannot be looked at may be that.
+        """
+        was = self.is_in_place
+        with suppress(OSError):
+            found = self._named()
+            if self._opened_as is None:
+                self._opened_as = found
+            self.is_in_place = found == self._opened_as
+        return was and not self.is_in_place
 
     def saw_foreign_commit(self) -> bool:
         """Whether another connection committed since this was last asked (SQLite's ``data_version``)."""
@@ -148,10 +175,12 @@ class WalKeeper:
     def tick(self) -> None:
         """The 1 s timer: checkpoint while others commit or frames are left over, and refresh the signal.
 
-        Frames are left over when a reader has pinned them, and when nothing was committed since the last tick.
+        Frames are left over when a reader has pinned them, and when nothing was committed since the last tick. Those
+        of a log that has lost its name go at once: whoever opens the store next finds only what has moved.
         """
-        if self._path is None:
+        if self._log_path is None:
             return
+        lost = self._look_at_file()
         foreign = self.saw_foreign_commit()
         if foreign:
             self._observer.foreign_commit()
@@ -159,7 +188,7 @@ class WalKeeper:
         if self._has_noop:
             self._look()
         left = self.last.pending if self._has_noop else self._own_frames
-        if foreign or self._unfinished or (rests and left >= _RESTING_FRAMES):
+        if lost or foreign or self._unfinished or (rests and left >= _RESTING_FRAMES):
             self.checkpoint("PASSIVE")
 
     def checkpoint(self, mode: str) -> Checkpoint:
@@ -213,5 +242,5 @@ class WalKeeper:
 
     def close_down(self) -> None:
         """Empty the log at shutdown, unless a reader pins it."""
-        if self._path is not None:
+        if self._log_path is not None:
             self.checkpoint("TRUNCATE")

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from lionstate.dialects import Dialect
 from lionstate.engine.connections import Connections
-from lionstate.engine.script import Batch, Outcome
+from lionstate.engine.script import Batch, Look, Outcome
 
 __all__ = ["BatchLog", "Ended", "Writer"]
 
@@ -22,12 +22,8 @@ Ended: TypeAlias = Callable[[Sequence[Outcome] | None, BaseException | None], No
 class BatchLog(Protocol):
     """Numbers batches in a row of the store, so that a COMMIT that raised can be looked up afterwards."""
 
-    def record(self, conn: Connection) -> int:
-        """Write and return the number of the running batch."""
-        ...
-
-    def last(self, conn: Connection) -> int:
-        """The number of the last committed batch; 0 if there was none."""
+    def record(self, conn: Connection) -> Look:
+        """Write the number of the running batch; what is returned tells whether it is the last one in the store."""
         ...
 
     def settle(self, conn: Connection) -> None:

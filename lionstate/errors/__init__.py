@@ -35,7 +35,8 @@ from __future__ import annotations
 from typing import Final
 
 from lionstate.codes import BlockedCode, HeldReason
-from lionstate.errors.base import StateError, WithCause, WithReason
+from lionstate.errors.base import BackendError, StateError, WithCause, WithReason
+from lionstate.errors.doubt import OutcomeUnknownError
 from lionstate.errors.input import ArtifactPathError, InvalidInputError, MissingKeyError
 
 __all__ = [
@@ -189,11 +190,27 @@ class ProgressionBlockedError(WithReason, ProgressionError):
     _said = "progression is blocked"
 
 
+_WRITE_ANEW: Final = (
+    "Write it anew with set_progression, and where it is blocked (lionstate progression-migrate blocked show),"
+    " blocked retry it then"
+)
+
+
 class MalformedCollectionError(WithReason, ProgressionError):
     """The stored collection is not a JSON array."""
 
     code = "malformed_collection"
-    _said = "the stored collection is not readable"
+
+    @classmethod
+    def of(cls, progression_id: str | None, reason: str | None, remedy: str = _WRITE_ANEW) -> MalformedCollectionError:
+        """Say which one it is, as far as that is known, by what verdict, and how it is mended."""
+        whose = "" if progression_id is None else f" of progression {progression_id!r}"
+        why = "" if reason is None else f": {reason}"
+        return cls(
+            f"the stored collection{whose} is not readable{why}; nothing was changed. {remedy};"
+            " lionstate progression-migrate codes says what the code means",
+            reason=reason,
+        )
 
 
 class ParityError(ProgressionError):
@@ -233,12 +250,6 @@ class DeadlineExceededError(StateError):
     retryable = True
 
 
-class BackendError(StateError):
-    """The database refused or failed."""
-
-    code = "backend"
-
-
 class BackendBusyError(BackendError):
     """The database stayed locked for the whole wait; nothing was written."""
 
@@ -261,31 +272,6 @@ class DamagedTextError(BackendError):
     """A stored text is not UTF-8: nothing was changed, and only what needs this value fails; write it anew."""
 
     code = "damaged_text"
-
-
-class OutcomeUnknownError(BackendError):
-    """The commit was sent and its result is not known: the write may or may not be there."""
-
-    code = "outcome_unknown"
-    exit_code = 11
-
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        retry_after_seconds: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> None:
-        """Build the error.
-
-        Args:
-            message: As for StateError.
-            retry_after_seconds: As for StateError.
-            idempotency_key: The same call with this key finds out: it runs only if it is not there, and answers as
-                the first one did. None when the call had none.
-        """
-        super().__init__(message, retry_after_seconds=retry_after_seconds)
-        self.idempotency_key = idempotency_key
 
 
 class SchemaError(StateError):

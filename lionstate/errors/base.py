@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["StateError", "WithCause", "WithReason"]
+__all__ = ["BackendError", "StateError", "WithCause", "WithReason"]
 
 
 class StateError(Exception):
@@ -32,6 +32,12 @@ class StateError(Exception):
     def cause(self) -> str:
         """A bounded word for what is the matter: the code, unless more is known."""
         return self.code
+
+
+class BackendError(StateError):
+    """The database refused or failed."""
+
+    code = "backend"
 
 
 class WithCause(StateError):

@@ -133,7 +133,7 @@ class Appender:
             fact = self._facts.get(pair[0])
             if fact is None or fact.target is AppendTarget.NOOP:
                 continue
-            obstacle = _obstacle_of(fact)
+            obstacle = _obstacle_of(pair[0], fact)
             if obstacle is not None:
                 return obstacle
             if not self._is_member(fact, pair):
@@ -220,7 +220,7 @@ class Appender:
         return True
 
 
-def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:
+def _obstacle_of(progression_id: str, fact: _Fact) -> StateError | NeedsParse | None:
     """What forbids every append to this progression now."""
     reason = fact.state.blocked_reason if fact.state is not None else None
     if fact.target is AppendTarget.REFUSED:
@@ -233,7 +233,7 @@ def _obstacle_of(fact: _Fact) -> StateError | NeedsParse | None:
     if fact.target is AppendTarget.ITEMS:
         # The frozen JSON is what vouches for the prefix while its items are in doubt.
         return ProgressionBlockedError(reason=reason)
-    return MalformedCollectionError(reason=parsed.reason)
+    return MalformedCollectionError.of(progression_id, parsed.reason)
 
 
 def _doubts_items(fact: _Fact) -> bool:
@@ -248,7 +248,20 @@ def _plain_items(locked: LockedForAppend) -> AppendState | None:
     return state if state is not None and state.phase is Phase.ITEMS and state.authority is Authority.ITEMS else None
 
 
-def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) -> Refused | None:
+def _lone(pair: tuple[str, str], state: AppendState) -> Reply:
+    return Reply(None, is_there=functools.partial(_is_there, pair=pair, before=state))
+
+
+def _is_there(conn: Connection, *, pair: tuple[str, str], before: AppendState) -> bool | None:
+    """Whether an id stands among the items; None where it may have been taken away again since ``before``."""
+    now, members = lock_for_append(conn, [pair])
+    if members:
+        return True
+    state = now[0][2] if now else None
+    return False if state is not None and state.generation == before.generation else None
+
+
+def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) -> Refused | Reply:
     """What an ``Appender`` does with one new id and one progression in ``items``, for a quarter of its cost."""
     progression_id, message_id = pair
     try:
@@ -258,7 +271,7 @@ def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) ->
     dialect, ordinal = dialect_of(conn), state.next_ordinal
     dialect.insert_items(conn, ((progression_id, ordinal, message_id),))
     dialect.advance_states(conn, {progression_id: ordinal + 1})
-    return None
+    return _lone(pair, state)
 
 
 _NOT_TRIED: Final = TriedAppend(False, None)
@@ -273,7 +286,7 @@ def _tried(conn: Connection, pair: tuple[str, str]) -> TriedAppend:
 
 
 def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
-    """The fold of ``append_to_progression``: a value, ``Refused``, ``NeedsParse`` or ``Later`` per call.
+    """The fold of ``append_to_progression``: a value, ``Reply``, ``Refused``, ``NeedsParse`` or ``Later`` per call.
 
     Cost: one statement for a single call in items on PostgreSQL. Else, whatever the number of calls and the length of
     the histories: two statements that lock, one that looks for orphans, one that reads JSON values, one that tests
@@ -286,7 +299,7 @@ def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: Pa
         return [None]
     locked = lock_for_append(conn, pairs, tried.parents)
     if len(pairs) == 1 and locked.members is not None and (state := _plain_items(locked)) is not None:
-        return [None if locked.members else _append_item(conn, pairs[0], state)]
+        return [_lone(pairs[0], state) if locked.members else _append_item(conn, pairs[0], state)]
     appender = Appender(conn, pairs, parsed, locked)
     results: list[Any] = []
     waiting: set[str] = set()

@@ -42,16 +42,17 @@ SEPARATOR = ", "
 MAX_ELEMENT_CHARS = 6 * MAX_NEW_ID_BYTES + 2 + len(SEPARATOR)
 
 
-def _unreadable(value: object) -> MalformedCollectionError:
+def _unreadable(value: object, progression_id: str | None = None) -> MalformedCollectionError:
     code = strict_verdict(value).code
-    return MalformedCollectionError(reason=None if code is None else code.value)
+    return MalformedCollectionError.of(progression_id, None if code is None else code.value)
 
 
-def parse_readable(value: object) -> list[Any]:
+def parse_readable(value: object, progression_id: str | None = None) -> list[Any]:
     """Read a value leniently: whatever the standard parser turns into a list, non-strings and NaN included.
 
     Args:
         value: What the column holds. Only text is read; a BLOB, a number or NULL is refused as ``not_text``.
+        progression_id: Whose value it is, for the error.
     Raises:
         MalformedCollectionError: Not text, not JSON, not an array, or nested or with a number beyond what the
             parser can hold; ``reason`` is the code of `strict_verdict`.
@@ -60,14 +61,14 @@ def parse_readable(value: object) -> list[Any]:
     Contract: ADR-0117 "Consequences" (existing malformed JSON remains readable); decision 15.
     """
     if not isinstance(value, str):
-        raise _unreadable(value)
+        raise _unreadable(value, progression_id)
     try:
         decoded: object = json.loads(value)
     except (ValueError, RecursionError):
         # `from None`: the parser's exception carries the whole text.
-        raise _unreadable(value) from None
+        raise _unreadable(value, progression_id) from None
     if not isinstance(decoded, list):
-        raise _unreadable(value)
+        raise _unreadable(value, progression_id)
     return decoded
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import Connection, bindparam, select
 
 from lionstate.dialects import Statement
-from lionstate.errors import InvalidInputError, PrefixGapError
+from lionstate.errors import InvalidInputError, MalformedCollectionError, PrefixGapError
 from lionstate.progression import items
 from lionstate.progression.collection import parse_readable
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
@@ -33,10 +34,17 @@ __all__ = [
 ]
 
 
+_NO_COMPAT: Final = (
+    "It is read because compat read is on: switch that off (lionstate progression-migrate compat-read --disable), or"
+    " where it is blocked see blocked show"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Prefix:
     """The JSON text with what the state row says of its frozen part; ``text_size`` chooses where it is parsed."""
 
+    progression_id: str
     text: object = field(repr=False)
     count: int
     digest: str
@@ -99,12 +107,15 @@ def proved_prefix(conn: Connection, /, state: StorageState, text: object) -> Pre
         raise PrefixGapError(
             f"the tail does not reach from the frozen prefix ({frozen}) to the allocator ({state.next_ordinal})"
         )
-    return Prefix(text, frozen, digest)
+    return Prefix(state.progression_id, text, frozen, digest)
 
 
 def frozen_ids(prefix: Prefix) -> list[str]:
     """The frozen ids, proved; what a foreign writer put behind them is not served. Cost: linear."""
-    frozen = parse_readable(prefix.text)[: prefix.count]
+    try:
+        frozen = parse_readable(prefix.text)[: prefix.count]
+    except MalformedCollectionError as error:
+        raise MalformedCollectionError.of(prefix.progression_id, error.reason, _NO_COMPAT) from None
     try:
         is_same = len(frozen) == prefix.count and digest_of(frozen) == prefix.digest
     except InvalidInputError:

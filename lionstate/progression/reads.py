@@ -182,7 +182,7 @@ def get_progression(conn: Connection, /, progression_id: str) -> Deferred[list[A
         tail = _ids(conn, progression_id, after=prefix.count - 1)
         return Deferred((prefix, tail), compat.finish_all, prefix.size, _note_compat)
     text, size = _text(conn, progression_id)
-    return Deferred(text, parse_readable, size, answered=_shown(state))
+    return Deferred(text, _parse_of(progression_id), size, answered=_shown(state))
 
 
 def _ids(conn: Connection, progression_id: str, *, after: int) -> list[str]:
@@ -235,7 +235,8 @@ def list_progression_items(
         page = compat.CompatPage(prefix, tail, after, before, limit, newest_first)
         return Deferred(page, compat.finish_page, prefix.size, _note_compat)
     text, size = _text(conn, progression_id)
-    return Deferred((text, after, before, limit, newest_first), _finish_json_page, size, answered=_shown(state))
+    expand = functools.partial(_finish_json_page, parse=_parse_of(progression_id))
+    return Deferred((text, after, before, limit, newest_first), expand, size, answered=_shown(state))
 
 
 def _bounds(after: object, before: object, limit: object) -> tuple[int, int]:
@@ -250,10 +251,17 @@ def _bounds(after: object, before: object, limit: object) -> tuple[int, int]:
     return max(-1, min(lowest, items.MAX_ORDINAL)), max(-1, min(highest, items.MAX_ORDINAL))
 
 
-def _finish_json_page(raw: tuple[object, int, int, int, bool]) -> list[items.Item]:
+def _parse_of(progression_id: str) -> Callable[[object], list[Any]]:
+    """Parse the value of this progression; can go to another process."""
+    return functools.partial(parse_readable, progression_id=progression_id)
+
+
+def _finish_json_page(
+    raw: tuple[object, int, int, int, bool], *, parse: Callable[[object], list[Any]]
+) -> list[items.Item]:
     """Expand the JSON value and cut the page; an index is the ordinal. Cost: linear in the value."""
     text, after, before, limit, newest_first = raw
-    elements = parse_readable(text)
+    elements = parse(text)
     positions = range(max(after + 1, 0), min(before, len(elements)))
     wanted = positions[::-1][:limit] if newest_first else positions[:limit]
     return [(place, elements[place]) for place in wanted]
@@ -295,7 +303,7 @@ def order_of(conn: Connection, /, progression_id: str, *, generation: int | None
         head = Deferred(prefix, compat.frozen_ids, prefix.size, _note_compat)
         return Order(current, head, prefix.count - 1)
     text, size = _text(conn, progression_id)
-    return Order(current, Deferred(text, parse_readable, size))
+    return Order(current, Deferred(text, _parse_of(progression_id), size))
 
 
 def count_progression_items(conn: Connection, /, progression_id: str) -> Deferred[int]:
@@ -314,11 +322,11 @@ def count_progression_items(conn: Connection, /, progression_id: str) -> Deferre
         tail = items.count_items(conn, progression_id, first=prefix.count)
         return Deferred((prefix, tail), compat.finish_count, prefix.size, _note_compat)
     text, size = _text(conn, progression_id)
-    return Deferred(text, _finish_json_count, size)
+    return Deferred(text, functools.partial(_finish_json_count, parse=_parse_of(progression_id)), size)
 
 
-def _finish_json_count(text: object) -> int:
-    return len(parse_readable(text))
+def _finish_json_count(text: object, *, parse: Callable[[object], list[Any]]) -> int:
+    return len(parse(text))
 
 
 def get_progression_generation(conn: Connection, /, progression_id: str) -> int | None:

@@ -76,6 +76,7 @@ class AppendState(NamedTuple):
     progression_id: str
     phase: Phase
     authority: Authority
+    generation: int
     next_ordinal: int
     frozen_count: int | None
     blocked_reason: str | None
@@ -140,9 +141,9 @@ def _whole(row: Sequence[Any]) -> StorageState:
 
 
 def _for_append(row: Sequence[Any]) -> AppendState:
-    pid, phase, authority, following, frozen_count, reason, compat_read, last_xact = row
+    pid, phase, authority, generation, following, frozen, reason, compat, last_xact = row
     return AppendState(
-        pid, _PHASES[phase], _AUTHORITIES[authority], following, frozen_count, reason, bool(compat_read), last_xact
+        pid, _PHASES[phase], _AUTHORITIES[authority], generation, following, frozen, reason, bool(compat), last_xact
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 
 from sqlalchemy import Connection, delete, select
 
 from lionstate.dialects import Dialect, Statement
+from lionstate.engine import Look
 from lionstate.schema.own import writer_batches
 
 __all__ = ["BatchRow"]
@@ -25,19 +27,18 @@ class BatchRow:
         self._upsert = Statement(dialect.upsert(writer_batches, ["writer"], ["batch", "updated_at"]))
         self._last = Statement(select(writer_batches.c.batch).where(writer_batches.c.writer == self.name))
 
-    def record(self, conn: Connection) -> int:
-        """Write the next number."""
+    def record(self, conn: Connection) -> Look:
+        """Write the next number; what is returned tells whether it is the one in the store."""
         self._number += 1
         self._write(conn)
-        return self._number
+        return functools.partial(self._is_last, number=self._number)
 
     def _write(self, conn: Connection) -> None:
         self._upsert.each(conn, ((self.name, self._number, time.time()),))
 
-    def last(self, conn: Connection) -> int:
-        """The number in the store."""
+    def _is_last(self, conn: Connection, *, number: int) -> bool:
         rows = self._last.rows(conn)
-        return int(rows[0][0]) if rows else 0
+        return bool(rows) and rows[0][0] == number
 
     def settle(self, conn: Connection) -> None:
         """Write the row again, under a number that no batch has."""

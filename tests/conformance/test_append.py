@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -48,9 +49,10 @@ async def test_bad_new_ids_are_refused_and_change_nothing(backend: Backend, stat
 async def test_an_unreadable_value_refuses_the_append_and_nothing_else(backend: Backend, state: Any) -> None:
     await backend.put_progression("bad", "{")
     await backend.put_progression("good", "[]")
-    with pytest.raises(MalformedCollectionError):
-        await state.append_to_progression("bad", "a")
-    with pytest.raises(MalformedCollectionError):
-        await state.get_progression("bad")
+    appending = functools.partial(state.append_to_progression, message_id="a")
+    for call in (appending, state.get_progression, state.list_progression_items, state.count_progression_items):
+        # Which one, by what verdict, and what to do.
+        with pytest.raises(MalformedCollectionError, match=r"'bad'.*malformed_json.*set_progression.*blocked retry"):
+            await call("bad")
     await state.append_to_progression("good", "a")
     assert ["a"] == await state.get_progression("good")

@@ -111,9 +111,9 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     seen = {"queries": 0, "values": 0}
 
     def counting(name: str, called: Any) -> Any:
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
             seen[name] += _is_of_a_page()
-            return called(*args)
+            return called(*args, **named)
 
         return call
 

@@ -132,7 +132,7 @@ async def test_an_unreadable_prefix_fails_closed(backend: Backend, state: Any) -
     await put(backend, "p", "items", IDS, TAIL, compat_read=True)
     await change_state(backend, "p", replacing=1)
     await backend.execute("UPDATE progressions SET collection = '{'")
-    with pytest.raises(MalformedCollectionError):
+    with pytest.raises(MalformedCollectionError, match=r"'p'.*malformed_json.*compat-read --disable"):
         await state.get_progression("p")
 
 

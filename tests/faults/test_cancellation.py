@@ -16,6 +16,7 @@ from lionstate.errors import ClosedError, NestedWriteError
 from lionstate.operations import OPERATIONS
 from lionstate.store import Store
 from tests.support.backends import database_of
+from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer
 from tests.support.store_calls import append, one_batch, put_progression, read_ids
 
@@ -28,12 +29,17 @@ async def _idle(store: Store) -> None:
     while store.connections().in_use:
         assert time.monotonic() < give_up, "connections are still in use"
         await asyncio.sleep(0.01)
-    async with store.snapshot() as snapshot:
-        row = await snapshot.fetch_one(
-            "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database()"
-            " AND state LIKE 'idle in transaction%' AND pid <> pg_backend_pid()"
-        )
-    assert {"n": 0} == row
+
+    async def none_in_transaction() -> bool:
+        async with store.snapshot() as snapshot:
+            row = await snapshot.fetch_one(
+                "SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database()"
+                " AND state LIKE 'idle in transaction%' AND pid <> pg_backend_pid()"
+            )
+        return {"n": 0} == row
+
+    # A connection that was given up is gone when its server process has seen that.
+    assert await eventually(none_in_transaction, seconds=5)
 
 
 @pytest.mark.timeout(120)

@@ -1,7 +1,8 @@
 """A COMMIT that raises has an outcome nobody knows yet (design §2.1, "Any error raised by COMMIT itself is unknown").
 
 SQLite: a failed fsync leaves the commit frame in the log; it is not visible now and comes back as committed after a
-crash. The writer reopens, commits a row of its own and decides by the number of the batch.
+crash. The writer reopens, commits a row of its own and decides by the number of the batch, or by the rows of a batch
+that is a lone append to items.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import pytest
 
 from lionstate.engine import EngineSettings
 from lionstate.engine.sqlite import SqliteWriter
-from lionstate.errors import BackendUnavailableError, OutcomeUnknownError
+from lionstate.errors import BackendError, BackendUnavailableError, OutcomeUnknownError, StateError
 from lionstate.store import Store
 from tests.support.children import child
-from tests.support.store_calls import append, put_progression, read_ids
+from tests.support.store_calls import append, execute, put_items_progression, put_progression, read_ids
 from tests.support.vfs import FULL, IOERR_FSYNC, FaultVfs
 
 _FULL_SYNC = EngineSettings(synchronous="FULL")
@@ -31,13 +32,13 @@ import asyncio, json, sys, sqlite3
 from lionstate.engine import EngineSettings
 from lionstate.errors import StateError
 from lionstate.store import Store
-from tests.support.store_calls import append, put_progression, read_ids
+from tests.support.store_calls import append, put_items_progression, put_progression, read_ids
 from tests.support.vfs import IOERR_FSYNC, FaultVfs
 
-async def main(path, times):
+async def main(path, times, phase):
     vfs = FaultVfs.of(sqlite3)
     store = await Store.open(path, EngineSettings(synchronous="FULL"), vfs=vfs.name)
-    await put_progression(store, "p")
+    await (put_items_progression if phase == "items" else put_progression)(store, "p")
     await read_ids(store, "p")
     outcomes = {}
     for name, faulty in (("before", False), ("doubtful", True), ("after", False)):
@@ -51,20 +52,23 @@ async def main(path, times):
     print(json.dumps(outcomes), flush=True)
     sys.stdin.read()
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
 """
+_PUT = {"json": put_progression, "items": put_items_progression}
+_each_phase = pytest.mark.parametrize("phase", _PUT)
 
 
-def _outcomes_and_ids_after_a_crash(path: Path, times: int) -> tuple[dict[str, str], list[str]]:
-    with child(_CRASHING, path, times) as process:
+def _outcomes_and_ids_after_a_crash(path: Path, times: int, phase: str) -> tuple[dict[str, str], list[str]]:
+    with child(_CRASHING, path, times, phase) as process:
         assert process.stdout is not None
         outcomes: dict[str, str] = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
         process.wait()
     with sqlite3.connect(path) as conn:
         (text,) = conn.execute("SELECT collection FROM progressions WHERE id = 'p'").fetchone()
+        rows = conn.execute("SELECT message_id FROM progression_items ORDER BY ordinal").fetchall()
     conn.close()
-    return outcomes, json.loads(text)
+    return outcomes, json.loads(text) + [message_id for (message_id,) in rows]
 
 
 def test_the_fault_exists_a_failed_commit_comes_back_after_a_crash(tmp_path: Path) -> None:
@@ -89,28 +93,34 @@ def test_the_fault_exists_a_failed_commit_comes_back_after_a_crash(tmp_path: Pat
     conn.close()
 
 
-def test_a_commit_that_failed_once_is_settled_for_good(tmp_path: Path) -> None:
+@_each_phase
+def test_a_commit_that_failed_once_is_settled_for_good(tmp_path: Path, phase: str) -> None:
     """The answer is ``not_written``, and it stays true after SIGKILL."""
-    outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", times=1)
+    outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", 1, phase)
     assert {"before": "written", "doubtful": "backend_unavailable", "after": "written"} == outcomes
     assert ["before", "after"] == ids
 
 
-def test_a_commit_that_cannot_be_settled_is_unknown(tmp_path: Path) -> None:
+@_each_phase
+def test_a_commit_that_cannot_be_settled_is_unknown(tmp_path: Path, phase: str) -> None:
     """While the log cannot be synced nothing else begins; after SIGKILL nothing acknowledged is lost."""
-    outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", times=0)
+    outcomes, ids = _outcomes_and_ids_after_a_crash(tmp_path / "state.db", 0, phase)
     assert {"before": "written", "doubtful": "outcome_unknown", "after": "backend_unavailable"} == outcomes
     assert ids in (["before"], ["before", "doubtful"])
 
 
-async def test_the_store_goes_on_when_the_doubt_can_be_settled(tmp_path: Path) -> None:
-    """No restart is needed, and what was unknown is one of the two (fault 34)."""
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [(IOERR_FSYNC, r"\(backend_unavailable\)"), (FULL, r"\(disk_full: make room on the disk of the store first\)")],
+)
+async def test_the_store_goes_on_when_the_doubt_can_be_settled(tmp_path: Path, code: int, why: str) -> None:
+    """No restart is needed, and what was unknown is one of the two (fault 34); the error says how to find out."""
     vfs = FaultVfs.of(sqlite3)
     store = await Store.open(tmp_path / "state.db", _FULL_SYNC, vfs=vfs.name)
     try:
         await put_progression(store, "p")
-        with vfs.failing("sync", "wal", IOERR_FSYNC):
-            with pytest.raises(OutcomeUnknownError):
+        with vfs.failing("sync", "wal", code):
+            with pytest.raises(OutcomeUnknownError, match=rf"COMMIT failed .*{why}: the write may .*idempotency key"):
                 await append(store, "p", "a")
             with pytest.raises(BackendUnavailableError):
                 await append(store, "p", "b")
@@ -121,11 +131,14 @@ async def test_the_store_goes_on_when_the_doubt_can_be_settled(tmp_path: Path) -
         await store.close()
 
 
-async def test_a_commit_that_is_there_after_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number in the store decides, not the exception."""
+@_each_phase
+async def test_a_commit_that_is_there_after_all_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """The number or the rows in the store decide, not the exception."""
     store = await Store.open(tmp_path / "state.db")
     try:
-        await put_progression(store, "p")
+        await _PUT[phase](store, "p")
         commit = SqliteWriter.commit
 
         def commit_and_raise(writer: SqliteWriter) -> None:
@@ -139,6 +152,59 @@ async def test_a_commit_that_is_there_after_all_is_written(tmp_path: Path, monke
         assert ["a", "b"] == await read_ids(store, "p")
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        ("UPDATE progression_storage_state SET next_ordinal = 1", BackendError),
+        ("UPDATE progression_storage_state SET generation = 2", OutcomeUnknownError),
+        ("DELETE FROM progressions", OutcomeUnknownError),
+    ],
+    ids=["appended", "replaced", "deleted"],
+)
+async def test_what_others_have_replaced_since_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str, error: type[Exception]
+) -> None:
+    """That an id is not there tells that it was not written only as long as nobody may have taken it away again."""
+    path = tmp_path / "state.db"
+    store = await Store.open(path)
+    try:
+        await put_items_progression(store, "p")
+
+        def another_process_then_raise(writer: SqliteWriter) -> None:
+            writer.rollback()
+            with sqlite3.connect(path) as other:
+                other.execute(meanwhile)
+            other.close()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteWriter, "commit", another_process_then_raise)
+            with pytest.raises(StateError) as raised:
+                await append(store, "p", "a")
+            assert error is type(raised.value)
+    finally:
+        await store.close()
+
+
+async def test_a_lone_append_to_items_writes_no_number(tmp_path: Path) -> None:
+    """Its row would be one more page of the log than the three of the append itself."""
+    store = await Store.open(tmp_path / "state.db")
+    try:
+        await put_items_progression(store, "p")
+        before = await _numbers(store)
+        await append(store, "p", "a")
+        assert before == await _numbers(store)
+        await execute(store, "UPDATE progressions SET created_at = 2")
+        assert before != await _numbers(store)
+    finally:
+        await store.close()
+
+
+async def _numbers(store: Store) -> list[int]:
+    async with store.snapshot() as snapshot:
+        return [row["batch"] for row in await snapshot.fetch_all("SELECT batch FROM writer_batches")]
 
 
 async def test_a_failed_commit_of_an_explicit_transaction_is_settled_too(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from lionstate.operations import OPERATIONS
 from lionstate.store import Store
 
-__all__ = ["append", "execute", "gathered", "one_batch", "put_progression", "read_ids"]
+__all__ = ["append", "execute", "gathered", "one_batch", "put_items_progression", "put_progression", "read_ids"]
 
 _PG_HOLD_SECONDS = 0.3
 
@@ -34,6 +34,18 @@ async def put_progression(store: Store, progression_id: str, collection: str = "
         "INSERT INTO progressions (id, created_at, collection) VALUES (:id, 1.0, :collection)",
         id=progression_id,
         collection=collection,
+    )
+
+
+async def put_items_progression(store: Store, progression_id: str) -> None:
+    """Put an empty progression whose authority is its item rows."""
+    await put_progression(store, progression_id)
+    await execute(
+        store,
+        "INSERT INTO progression_storage_state (progression_id, phase, authority, generation, source_count,"
+        " backfill_next, next_ordinal, frozen_count, updated_at, cutover_at)"
+        " VALUES (:id, 'items', 'items', 1, 0, 0, 0, 0, 1.0, 1.0)",
+        id=progression_id,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lionstate.engine import NotWritten, Outcome, Refused, Unit, Unknown, Written
+from lionstate.engine import Look, NotWritten, Outcome, Refused, Unit, Unknown, Written
 from lionstate.engine.transaction import CommitFailed, execute_batch
 from lionstate.errors import (
     BackendBusyError,
@@ -54,7 +54,7 @@ class _Session:
         self._next("begin")
         self.open = True
 
-    def before_commit(self) -> None:
+    def before_commit(self, is_there: Look | None = None) -> None:
         self._next("before_commit")
 
     def commit(self) -> None:

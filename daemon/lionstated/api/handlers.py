@@ -183,7 +183,7 @@ class OperationHandlers:
         except Exception as exc:
             get_logger().error("operation_failed", operation=operation.name, exc_info=True)
             if operation.writes:
-                raise OutcomeUnknownError("internal error; the write may or may not be there") from exc
+                raise OutcomeUnknownError.after("internal error") from exc
             raise StateError("internal error") from exc
         return _encode(operation, codec, value)
 
@@ -346,8 +346,10 @@ def _encode(operation: OperationLike, codec: wire.Codec, value: object) -> bytes
         return codec.encode_result(value)
     except InvalidInputError as exc:
         # The write is there; only its result cannot travel. `not_written` would be a lie.
-        error = OutcomeUnknownError if operation.writes else WireError
-        raise error(f"the result of {operation.name} has no JSON form") from exc
+        said = f"the result of {operation.name} has no JSON form"
+        if operation.writes:
+            raise OutcomeUnknownError(f"{said}, but it was written: read it back instead of sending it again") from exc
+        raise WireError(said) from exc
 
 
 def _done(call: _BatchCall, value: object) -> wire.BatchReply:
