@@ -12,7 +12,7 @@ from typing import Any
 from lionstate.engine import EngineSettings, StoreURL
 from lionstate.engine.mounts import shared_file_system
 from lionstate.errors import ConflictError
-from lionstate.migration import ProgressionMigrationService, Rehearsal
+from lionstate.migration import ProgressionMigrationService, Rehearsal, RehearsalStage
 from lionstate.operations import OPERATIONS
 from lionstate.queue import CommitNews, QueueLimits, ReceiptLimits, Ticket, probe_reads, probe_writes
 from lionstate.rehearse import rehearse
@@ -112,6 +112,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
     async def close() -> None:
         await store.close(0.0)
 
+    rehearsals = _Rehearsals(url, engine_settings(settings))
     interval = watchdog_interval_seconds()
     wedged_after = _WEDGED_SECONDS if interval is None else 2 * interval
 
@@ -129,7 +130,8 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         drain=drain,
         verbs={
             **_verbs(service, timer),
-            "rehearse": Verb("POST", _rehearsal(url, engine_settings(settings)), ends_with_caller=True),
+            "rehearse": Verb("POST", rehearsals.rehearse, ends_with_caller=True),
+            "rehearsal": Verb("GET", rehearsals.rehearsal),
         },
         maintenance=timer.run,
         alive=alive,
@@ -236,22 +238,36 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
     }
 
 
-def _rehearsal(url: StoreURL, settings: EngineSettings) -> Callable[..., Awaitable[Rehearsal]]:
-    """The verb that migrates a copy of the store in this process, one at a time."""
-    running = asyncio.Lock()
+class _Rehearsals:
+    """The verbs that migrate a copy of the store in this process, one at a time, and say how far that is."""
 
-    async def rehearse_copy(*, target: str | None = None) -> Rehearsal:
+    def __init__(self, url: StoreURL, settings: EngineSettings) -> None:
+        self._url = url
+        self._settings = settings
+        self._running = asyncio.Lock()
+        self._stage: RehearsalStage | None = None
+
+    async def rehearse(self, *, target: str | None = None) -> Rehearsal:
         """Migrate a copy of the store whole and say what it took; the store is only read.
 
         Args:
             target: PostgreSQL: the URL of an empty database; SQLite makes a file beside the store and removes it.
         """
-        if running.locked():
+        if self._running.locked():
             raise ConflictError("a rehearsal is running already; wait for its end")
-        async with running:
-            return await rehearse(url, target=target, settings=settings)
+        async with self._running:
+            try:
+                return await rehearse(self._url, target=target, settings=self._settings, on_progress=self._tell)
+            finally:
+                self._stage = None
 
-    return rehearse_copy
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        # Whole or not at all: some stages are told from a thread.
+        self._stage = RehearsalStage(stage, done, total)
+
+    async def rehearsal(self) -> RehearsalStage | None:
+        """How far the rehearsal under way is; None when none is, or it has just begun."""
+        return self._stage
 
 
 def assemble() -> Assembly:

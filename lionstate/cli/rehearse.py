@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lionstate.cli import render, tables
-from lionstate.cli.options import Daemon, Json, Token, Url, run_on_migration
-from lionstate.errors import InvalidInputError
+from lionstate.cli.options import Daemon, Json, Token, Url, Where, run_on_migration
+from lionstate.errors import InvalidInputError, StateError
 
 if TYPE_CHECKING:
     from lionstate.migration import Rehearsal
 
 __all__ = ["rehearse"]
 
+_ASK_SECONDS = 1.0
 _BLOCKED, _NOT_APPLICABLE = 8, 7
 
 
@@ -35,8 +38,7 @@ def rehearse(
     if daemon is not None:
         if keep is not None:
             raise InvalidInputError("a daemon keeps no copy: name the store's file with --url")
-        where = (url, daemon, token)
-        found: Rehearsal = run_on_migration(where, lambda service: service.rehearse(target=target))
+        found = _there((url, daemon, token), target, show=not as_json)
     elif url is None:
         raise InvalidInputError("no store given: pass --url STORE or --daemon ADDRESS (or set LIONSTATE_DATABASE__URL)")
     else:
@@ -58,6 +60,25 @@ def _here(url: str, keep: Path | None, target: str | None, *, show: bool) -> Reh
     settings = EngineSettings(sqlite_module="auto")
     with render.stages(show=show) as advance:
         return run_until_interrupted(run(url, keep=keep, target=target, settings=settings, on_progress=advance))
+
+
+def _there(where: Where, target: str | None, *, show: bool) -> Rehearsal:
+    """In the daemon, which is asked how far it is meanwhile; one that does not know that verb yet tells nothing."""
+
+    async def work(service: Any) -> Rehearsal:
+        running: asyncio.Task[Rehearsal] = asyncio.ensure_future(service.rehearse(target=target))
+        with render.stages(show=show) as advance:
+            try:
+                while not (await asyncio.wait({running}, timeout=_ASK_SECONDS))[0]:
+                    with suppress(StateError):
+                        if (now := await service.rehearsal()) is not None:
+                            advance(now.stage, now.done, now.total)
+                return running.result()
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+
+    return run_on_migration(where, work)
 
 
 def _lines(found: Rehearsal) -> list[str]:

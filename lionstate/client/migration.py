@@ -25,6 +25,7 @@ from lionstate.migration import (
     Preflight,
     ProgressionMigrationService,
     Rehearsal,
+    RehearsalStage,
     Representation,
     ScrubSlice,
     VerificationResult,
@@ -32,7 +33,9 @@ from lionstate.migration import (
 
 __all__ = ["RemoteMigration"]
 
-_READS = frozenset({"status", "verify", "blocked", "preflight", "plan", "explain", "fence/status", "knobs"})
+_READS = frozenset(
+    {"status", "verify", "blocked", "preflight", "plan", "explain", "fence/status", "knobs", "rehearsal"}
+)
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
 
@@ -157,6 +160,11 @@ class RemoteMigration(RemoteOrders):
         found: Rehearsal = await self._verb(
             "rehearse", RemoteMigration.rehearse, {"target": target}, work_seconds=_LONG_SECONDS
         )
+        return found
+
+    async def rehearsal(self) -> RehearsalStage | None:
+        """How far the rehearsal is that the daemon has under way; None when none is, or it has just begun."""
+        found: RehearsalStage | None = await self._verb("rehearsal", RemoteMigration.rehearsal, {})
         return found
 
     async def explain(self, progression_id: str) -> Explanation:

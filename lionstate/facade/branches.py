@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lionstate.facade.runner import Runner
@@ -74,6 +74,7 @@ class BranchFacade(Runner):
         after_ordinal: int | None = None,
         before_ordinal: int | None = None,
         generation: int | None = None,
+        columns: Sequence[str] | None = None,
     ) -> list[dict[str, Any]]:
         """Read the messages of a branch in the order of its progression: the newest, the next, or all of them.
 
@@ -85,12 +86,15 @@ class BranchFacade(Runner):
             before_ordinal: Exclusive upper bound, the ``ordinal`` of the first message of the page behind.
             generation: The ``generation`` of the messages of the page before. Without a state row there is none, and
                 a replacement between two pages cannot be noticed.
+            columns: Keys that each row is to have, in this order: those of ``get_message``, at least one, none twice.
+                Others are not read; None is all of them.
         Returns:
             Rows as ``get_message`` gives them, one per position, the oldest first; with a limit each has its place as
             ``ordinal`` and the ``generation`` of all places as well, and fewer than the limit mean that there are no
             more. Ids without a row are left out; [] for a missing branch.
         Raises:
-            InvalidInputError: A bound or a generation without a limit, or a value out of range.
+            InvalidInputError: A bound or a generation without a limit, a value out of range, or ``columns`` that there
+                are not; nothing was read.
             StaleCursorError: The positions were replaced since ``generation`` was read.
             MalformedCollectionError: The stored JSON is the authority and no array.
             ProgressionBlockedError: No representation is trustworthy; nothing stale is returned.
@@ -109,6 +113,7 @@ class BranchFacade(Runner):
             after_ordinal=after_ordinal,
             before_ordinal=before_ordinal,
             generation=generation,
+            columns=columns,
         )
 
     async def repair_branch_progression(self, branch_id: str, new: str) -> str | None:

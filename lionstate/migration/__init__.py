@@ -15,7 +15,7 @@ from lionstate.migration.plan import Move, Plan, Planned
 from lionstate.migration.port import MigrationStore
 from lionstate.migration.preflight import MIGRATABLE, Preflight
 from lionstate.migration.progress import Activity, Progress, UnderWay
-from lionstate.migration.rehearsal import Rehearsal
+from lionstate.migration.rehearsal import Rehearsal, RehearsalStage
 from lionstate.migration.report import (
     BlockedProgression,
     HotProgression,
@@ -66,6 +66,7 @@ __all__ = [
     "ProofStatus",
     "Ready",
     "Rehearsal",
+    "RehearsalStage",
     "Representation",
     "ScrubSlice",
     "SignalStatus",

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Rehearsal"]
+__all__ = ["Rehearsal", "RehearsalStage"]
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalStage:
+    """How far a rehearsal under way is.
+
+    Attributes:
+        stage: What it does: a stage of a backup or a copy, then ``migrate``.
+        done: So many of what this stage counts: pages, rows, progressions.
+        total: So many in all.
+    """
+
+    stage: str
+    done: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

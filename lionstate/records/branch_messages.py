@@ -7,25 +7,17 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, bindparam, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, bindparam, select
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import dialect_named, dialect_of
 from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.engine import Continued, Deferred
 from lionstate.errors import InvalidInputError, StaleCursorError
 from lionstate.progression.items import MAX_ORDINAL, MIN_ORDINAL
 from lionstate.progression.reads import PLAIN_ITEMS, Order, get_progression, order_of, plainly_in_items
 from lionstate.records.arguments import optional, page_limit, takes, whole
-from lionstate.records.messages import (
-    decoded_by_id,
-    decoded_rows,
-    message_pages,
-    present_ids,
-    raw_columns,
-    size_of,
-    usable_ids,
-    with_classes,
-)
+from lionstate.records.message_forms import MessageForm, form_of, message_columns
+from lionstate.records.messages import WHOLE, message_pages, present_ids, raw_columns, usable_ids, with_classes
 from lionstate.records.values import check_text
 from lionstate.schema.conversation import branches, messages
 from lionstate.schema.own import progression_items, progression_storage_state
@@ -34,55 +26,63 @@ __all__ = ["get_branch_messages", "page_query"]
 
 
 class _Page(NamedTuple):
-    """What is wanted: ``limit`` messages between two exclusive ordinals, from the lower up or from the upper down."""
+    """What is wanted: ``limit`` messages between two exclusive ordinals, from the lower up or from the upper down.
+
+    Of each its ``columns``; None is all of them.
+    """
 
     after: int
     before: int
     limit: int
     forward: bool
+    columns: tuple[str, ...] | None
 
 
 # Ids whose rows are looked for at once behind a page's first ones.
 _STEP: Final = 500
-_PAGES_FOR: dict[tuple[str, bool, bool], Select[Any]] = {}
 
 
-def page_query(conn: Connection, /, *, forward: bool, plain: bool) -> Select[Any]:
+def page_query(conn: Connection, /, *, forward: bool, plain: bool, read: tuple[str, ...] = WHOLE) -> Statement:
     """A page of the messages of item rows, which passes over those without a message.
 
     Args:
-        plain: Of a branch (bind ``branch``) whose progression is in ``items``, no row at all for any other, with the
-            generation as last column. Otherwise of a progression (bind ``pid``), whatever its phase.
+        plain: Of a branch (bind ``branch``) whose progression is in ``items``, no row at all for any other, with its
+            generation. Otherwise of a progression (bind ``pid``), whatever its phase, with the generation that is
+            given (bind ``generation``).
+        read: The columns of a message, see ``raw_columns``.
 
     Binds: ``after``, ``before`` and ``count`` as well, and when plain those of ``plainly_in_items``.
 
     Cost: a primary-key range of items and a seek for each one's message.
     """
-    dialect = dialect_of(conn)
-    key = (dialect.capabilities.name, forward, plain)
-    if key not in _PAGES_FOR:
-        item, state = progression_items.c, progression_storage_state.c
+    return _page_query(dialect_of(conn).capabilities.name, forward, plain, read)
+
+
+# Kept for the choices of columns that were made last.
+@functools.lru_cache
+def _page_query(database: str, forward: bool, plain: bool, read: tuple[str, ...]) -> Statement:
+    dialect = dialect_named(database)
+    item, state = progression_items.c, progression_storage_state.c
+    progression: ColumnElement[str] = bindparam("pid", type_=Text)
+    generation: ColumnElement[Any] = bindparam("generation", type_=BigInteger)
+    if plain:
         of_branch = (
             select()
             .join_from(branches, progression_storage_state, state.progression_id == branches.c.progression_id)
             .where(branches.c.id == bindparam("branch"))
         )
-        progression: ColumnElement[str] = bindparam("pid", type_=Text)
-        columns = raw_columns(dialect, item.ordinal)
-        if plain:
-            progression = of_branch.add_columns(state.progression_id).where(plainly_in_items()).scalar_subquery()
-            columns.append(of_branch.add_columns(state.generation).scalar_subquery())
-        joined = progression_items.join(messages, messages.c.id == item.message_id)
-        _PAGES_FOR[key] = (
-            select(*columns)
-            .select_from(with_classes(joined))
-            .where(item.progression_id == progression)
-            .where(item.ordinal > bindparam("after", type_=BigInteger))
-            .where(item.ordinal < bindparam("before", type_=BigInteger))
-            .order_by(item.ordinal if forward else item.ordinal.desc())
-            .limit(bindparam("count"))
-        )
-    return _PAGES_FOR[key]
+        progression = of_branch.add_columns(state.progression_id).where(plainly_in_items()).scalar_subquery()
+        generation = of_branch.add_columns(state.generation).scalar_subquery()
+    joined = progression_items.join(messages, messages.c.id == item.message_id)
+    return Statement(
+        select(*raw_columns(dialect, item.ordinal, generation, read))
+        .select_from(with_classes(joined, read))
+        .where(item.progression_id == progression)
+        .where(item.ordinal > bindparam("after", type_=BigInteger))
+        .where(item.ordinal < bindparam("before", type_=BigInteger))
+        .order_by(item.ordinal if forward else item.ordinal.desc())
+        .limit(bindparam("count"))
+    )
 
 
 _ordinal = optional(whole(MIN_ORDINAL, MAX_ORDINAL))
@@ -102,6 +102,7 @@ def _bounds_need_a_limit(params: dict[str, Any]) -> dict[str, Any]:
     after_ordinal=_ordinal,
     before_ordinal=_ordinal,
     generation=_ordinal,
+    columns=optional(message_columns),
 )
 def get_branch_messages(
     conn: Connection,
@@ -112,9 +113,11 @@ def get_branch_messages(
     after_ordinal: int | None = None,
     before_ordinal: int | None = None,
     generation: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Deferred[list[dict[str, Any]]]:
     """The messages of a branch in the order of its progression, or a page; ids without a row are left out.
 
+    Of each all columns, or those that are asked for, in that order; others are not read.
     Outside of ``items`` the order comes from one snapshot, the rows from a later one: a message is missing only if it
     was deleted.
 
@@ -129,15 +132,16 @@ def get_branch_messages(
     elsewhere one query of keys per 500 of them and one more.
     Contract: ADR-0055 D3; ADR-0117 D4; design decision 4; reference §2.1, §4 row 18.
     """
+    asked = None if columns is None else tuple(columns)
     if limit is not None:
         after = MIN_ORDINAL if after_ordinal is None else after_ordinal
         before = MAX_ORDINAL if before_ordinal is None else before_ordinal
-        return _page(conn, branch_id, _Page(after, before, limit, after_ordinal is not None), generation)
+        return _page(conn, branch_id, _Page(after, before, limit, after_ordinal is not None, asked), generation)
     progression_id = _progression_of(conn, branch_id)
     if progression_id is None:
         return Deferred([], _nothing)
     order: Deferred[Any] = get_progression(conn, progression_id)
-    return dataclasses.replace(order, finish=functools.partial(_then_messages, order.finish))
+    return dataclasses.replace(order, finish=functools.partial(_then_messages, order.finish, asked))
 
 
 _PROGRESSION: Final = select(branches.c.progression_id).where(branches.c.id == bindparam("branch"))
@@ -152,30 +156,34 @@ def _nothing(_raw: Any) -> list[dict[str, Any]]:
     return []
 
 
-def _then_messages(finish: Callable[[Any], Any], raw: Any) -> Continued[list[dict[str, Any]]]:
-    return Continued(functools.partial(_read_messages, ids=finish(raw)))
+def _then_messages(
+    finish: Callable[[Any], Any], asked: tuple[str, ...] | None, raw: Any
+) -> Continued[list[dict[str, Any]]]:
+    return Continued(functools.partial(_read_messages, ids=finish(raw), form=form_of(asked, by_id=True)))
 
 
-def _read_messages(conn: Connection, ids: Sequence[str]) -> Deferred[list[dict[str, Any]]]:
+def _read_messages(conn: Connection, *, ids: Sequence[str], form: MessageForm) -> Deferred[list[dict[str, Any]]]:
     usable = usable_ids(ids)
-    rows = _rows_of(conn, usable)
-    return Deferred(rows, functools.partial(_in_order, usable), size_of(rows))
+    rows = _rows_of(conn, usable, form)
+    return Deferred(rows, functools.partial(_in_order, usable, form), form.size_of(rows))
 
 
-def _in_order(ids: Sequence[str], rows: Sequence[Any]) -> list[dict[str, Any]]:
-    found = decoded_by_id(rows)
+def _in_order(ids: Sequence[str], form: MessageForm, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    found = _by_id(form, rows)
     return [found[one] for one in ids if one in found]
 
 
+def _by_id(form: MessageForm, rows: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    return {row[0]: found for row, found in zip(rows, form.decoded(rows), strict=True)}
+
+
 def _page(conn: Connection, branch_id: str, page: _Page, generation: int | None) -> Deferred[list[dict[str, Any]]]:
-    statement, bound = _item_rows_query(conn, page, {"branch": branch_id, **PLAIN_ITEMS}, plain=True)
-    rows = _in_page_order(page, dialect_of(conn).seek_rows(conn, statement, bound))
+    form = form_of(page.columns)
+    rows = _item_rows(conn, page, {"branch": branch_id, **PLAIN_ITEMS}, plain=True)
     if rows:
-        current = rows[0][-1]
-        if generation not in (None, current):
+        if generation not in (None, rows[0][-1]):
             raise StaleCursorError()
-        rows = [row[:-1] for row in rows]
-        return Deferred(rows, functools.partial(_finish_rows, current), size_of(rows))
+        return Deferred(rows, form.decoded, form.size_of(rows))
     progression_id = _progression_of(conn, branch_id)
     if progression_id is not None:
         return _in_general(conn, page, progression_id, order_of(conn, progression_id, generation=generation))
@@ -184,14 +192,15 @@ def _page(conn: Connection, branch_id: str, page: _Page, generation: int | None)
     return Deferred([], _nothing)
 
 
-def _item_rows_query(
-    conn: Connection, page: _Page, named: dict[str, Any], *, plain: bool
-) -> tuple[Statement, dict[str, Any]]:
+def _item_rows(conn: Connection, page: _Page, named: dict[str, Any], *, plain: bool) -> list[Any]:
+    """Raw rows of a page in the order of their places."""
+    statement = page_query(conn, forward=page.forward, plain=plain, read=form_of(page.columns).read)
     bound = {"after": page.after, "before": page.before, "count": page.limit, **named}
-    return compiled_once(page_query(conn, forward=page.forward, plain=plain)), bound
-
-
-def _in_page_order(page: _Page, rows: list[Any]) -> list[Any]:
+    if plain:
+        rows = dialect_of(conn).seek_rows(conn, statement, bound)
+    else:
+        dialect_of(conn).prefer_indexes(conn)
+        rows = statement.rows(conn, bound)
     return rows if page.forward else rows[::-1]
 
 
@@ -200,20 +209,12 @@ def _in_general(conn: Connection, page: _Page, progression_id: str, order: Order
     tail: list[Any] = []
     if order.items_after is not None:
         behind = page._replace(after=max(page.after, order.items_after))
-        dialect_of(conn).prefer_indexes(conn)
-        statement, bound = _item_rows_query(conn, behind, {"pid": progression_id}, plain=False)
-        tail = _in_page_order(page, statement.rows(conn, bound))
+        tail = _item_rows(conn, behind, {"pid": progression_id, "generation": order.generation}, plain=False)
     if order.head is None:
-        return Deferred(tail, functools.partial(_finish_rows, order.generation), size_of(tail))
+        form = form_of(page.columns)
+        return Deferred(tail, form.decoded, form.size_of(tail))
     after_head = functools.partial(_then_head, order.head.finish, page, order.generation, tail)
     return dataclasses.replace(order.head, finish=after_head)
-
-
-def _finish_rows(generation: int | None, rows: Sequence[Any]) -> list[dict[str, Any]]:
-    found = decoded_rows(rows)
-    for message in found:
-        message["generation"] = generation
-    return found
 
 
 def _then_head(
@@ -224,7 +225,7 @@ def _then_head(
     first, wanted = max(page.after + 1, 0), page.limit if page.forward else page.limit - len(tail)
     ids = ids[first : max(page.before, 0)]
     if not ids or not wanted:
-        return _finish_rows(generation, tail)
+        return form_of(page.columns).decoded(tail)
     return Continued(
         functools.partial(_read_head, ids=ids, first=first, wanted=wanted, page=page, generation=generation, tail=tail)
     )
@@ -240,21 +241,23 @@ def _read_head(
     generation: int | None,
     tail: list[Any],
 ) -> Deferred[list[dict[str, Any]]]:
+    form = form_of(page.columns, by_id=True)
     places = range(len(ids)) if page.forward else range(len(ids))[::-1]
-    rows = _rows_of(conn, (ids[place] for place in places[:wanted]))
+    rows = _rows_of(conn, (ids[place] for place in places[:wanted]), form)
     there = {row[0] for row in rows}
     found = _having_rows(ids, places[:wanted], there)
     if len(found) < wanted and len(places) > wanted:
         further = _next_places(conn, ids, places[wanted:], wanted - len(found))
-        rows += _rows_of(conn, (ids[place] for place in further if ids[place] not in there))
+        rows += _rows_of(conn, (ids[place] for place in further if ids[place] not in there), form)
         found += further
     placed = [(first + place, ids[place]) for place in sorted(found)]
-    finish = functools.partial(_finish_head, placed, page.limit, generation, tail)
-    return Deferred(rows, finish, size_of(rows) + size_of(tail))
+    finish = functools.partial(_finish_head, placed, page, generation, tail)
+    return Deferred(rows, finish, form.size_of(rows) + form_of(page.columns).size_of(tail))
 
 
-def _rows_of(conn: Connection, ids: Iterable[Any]) -> list[Any]:
-    return [row for rows in message_pages(conn, list(dict.fromkeys(usable_ids(ids)))) for row in rows]
+def _rows_of(conn: Connection, ids: Iterable[Any], form: MessageForm) -> list[Any]:
+    unique = list(dict.fromkeys(usable_ids(ids)))
+    return [row for rows in message_pages(conn, unique, form.read) for row in rows]
 
 
 def _having_rows(ids: list[Any], places: Iterable[int], there: Collection[str]) -> list[int]:
@@ -275,8 +278,8 @@ def _next_places(conn: Connection, ids: list[Any], places: Sequence[int], count:
 
 
 def _finish_head(
-    placed: list[tuple[int, str]], limit: int, generation: int | None, tail: list[Any], rows: Sequence[Any]
+    placed: list[tuple[int, str]], page: _Page, generation: int | None, tail: list[Any], rows: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    found = decoded_by_id(rows)
+    found = _by_id(form_of(page.columns, by_id=True), rows)
     head = [{**found[one], "ordinal": place, "generation": generation} for place, one in placed]
-    return [*head, *_finish_rows(generation, tail[: limit - len(head)])]
+    return [*head, *form_of(page.columns).decoded(tail[: page.limit - len(head)])]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import math
 import operator
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, null, select
 
-from lionstate.dialects import Dialect, dialect_of
-from lionstate.dialects.statement import compiled_once
+from lionstate.dialects import Dialect, dialect_named, dialect_of
+from lionstate.dialects.statement import Statement, compiled_once
 from lionstate.engine import Deferred
 from lionstate.errors import BackendError, InvalidInputError
 from lionstate.records.schemas import merged, row_schema
@@ -23,7 +24,9 @@ from lionstate.schema.conversation import message_types, messages
 from lionstate.schema.types import NOT_PLAIN, RawJson, decode_json, decode_text
 
 __all__ = [
+    "LARGE",
     "MESSAGE_SCHEMA",
+    "WHOLE",
     "MessageRow",
     "checked_message",
     "decoded_by_id",
@@ -31,11 +34,11 @@ __all__ = [
     "get_message",
     "get_messages",
     "message_pages",
-    "messages_by_id",
     "present_ids",
     "present_query",
     "raw_columns",
     "size_of",
+    "unpacked",
     "usable_ids",
     "with_classes",
 ]
@@ -45,9 +48,13 @@ _PAGE = 500
 # changes hands, so a child process is never worth it.
 _MOST_SIZE = 8 * 1024 * 1024
 _TEXTS = ("sender", "recipient", "channel")
-_OTHERS = ("id", "created_at", "embedding", *_TEXTS, "role", "lion_class")
-_EMBEDDING, _CONTENT = _OTHERS.index("embedding"), len(_OTHERS) + 1
-_embedding_of, _content_of = operator.itemgetter(_EMBEDDING), operator.itemgetter(_CONTENT)
+# What there is of a message, in the order in which it is read and told.
+WHOLE: Final = (
+    *("id", "created_at", "node_metadata", "content", "embedding"),
+    *(*_TEXTS, "role", "lion_class", "lion_class_str"),
+)
+# Of a whole row what can be large, but for metadata, which hardly ever is.
+LARGE: Final = tuple(operator.itemgetter(WHOLE.index(name)) for name in ("content", "embedding"))
 
 
 _NEEDED = ("id", "created_at", "role", "content")
@@ -134,7 +141,7 @@ def _packed(embedding: object) -> bytes | None:
         packed = bytes(embedding)
         if len(packed) % 4:
             raise InvalidInputError("the packed embedding is not a whole number of float32 values")
-        if not all(map(math.isfinite, _unpacked(packed) or ())):
+        if not all(map(math.isfinite, unpacked(packed) or ())):
             raise InvalidInputError("the embedding must be finite")
         return packed
     if not isinstance(embedding, (list, tuple)):
@@ -146,7 +153,8 @@ def _packed(embedding: object) -> bytes | None:
         raise InvalidInputError("the embedding holds a number beyond float32") from None
 
 
-def _unpacked(stored: object) -> list[float] | None:
+def unpacked(stored: object) -> list[float] | None:
+    """The numbers of a stored embedding; None if there is none."""
     if stored is None:
         return None
     if not isinstance(stored, (bytes, bytearray, memoryview)):
@@ -156,37 +164,39 @@ def _unpacked(stored: object) -> list[float] | None:
     return list(struct.unpack(f"<{whole // 4}f", stored[:whole]))
 
 
-_MESSAGES_FOR: dict[str, Select[Any]] = {}
 _PRESENT_FOR: dict[str, Select[Any]] = {}
 
 
-def raw_columns(dialect: Dialect, place: ColumnElement[Any]) -> list[ColumnElement[Any]]:
-    """What ``decoded_rows`` takes of a message: JSON as it is stored, the class's name, its place in an order."""
-    return [
-        *(messages.c[column] for column in _OTHERS),
-        dialect.raw_column(messages.c.node_metadata),
-        dialect.raw_column(messages.c.content),
-        message_types.c.lion_class,
-        place,
-    ]
+def raw_columns(
+    dialect: Dialect, place: ColumnElement[Any], generation: ColumnElement[Any], read: Sequence[str] = WHOLE
+) -> list[ColumnElement[Any]]:
+    """What is read of a message, JSON as it is stored, its place in an order and the generation of that order.
+
+    Args:
+        read: Names of ``WHOLE``, in its order; ``decoded_rows`` takes all of them.
+    """
+    found = (
+        message_types.c.lion_class if name == "lion_class_str" else dialect.raw_column(messages.c[name])
+        for name in read
+    )
+    return [*found, place, generation]
 
 
-def with_classes(found: FromClause) -> FromClause:
-    """The source of ``raw_columns``: ``found``, in which the messages are, with the names of their classes."""
+def with_classes(found: FromClause, read: Sequence[str] = WHOLE) -> FromClause:
+    """The source of ``raw_columns``: ``found``, in which the messages are, with names of classes if they are read."""
+    if "lion_class_str" not in read:
+        return found
     return found.outerjoin(message_types, message_types.c.type_id == messages.c.lion_class)
 
 
-def messages_by_id(conn: Connection, /) -> Select[Any]:
-    """The query of whole messages by a set of ids (bind ``ids``), which have no place."""
-    dialect = dialect_of(conn)
-    name = dialect.capabilities.name
-    if name not in _MESSAGES_FOR:
-        _MESSAGES_FOR[name] = (
-            select(*raw_columns(dialect, null()))
-            .select_from(with_classes(messages))
-            .where(dialect.among(messages.c.id, "ids"))
-        )
-    return _MESSAGES_FOR[name]
+# Kept for the choices of columns that were made last.
+@functools.lru_cache
+def _by_ids(database: str, read: tuple[str, ...]) -> Statement:
+    """The query of messages by a set of ids (bind ``ids``), which have no place."""
+    dialect = dialect_named(database)
+    columns = raw_columns(dialect, null(), null(), read)
+    found = select(*columns).select_from(with_classes(messages, read))
+    return Statement(found.where(dialect.among(messages.c.id, "ids")))
 
 
 def present_query(conn: Connection, /) -> Select[Any]:
@@ -204,18 +214,21 @@ def present_ids(conn: Connection, /, ids: Sequence[str]) -> set[str]:
     return {row[0] for row in rows}
 
 
-def message_pages(conn: Connection, /, ids: Sequence[str]) -> Iterator[list[Any]]:
+def message_pages(conn: Connection, /, ids: Sequence[str], read: tuple[str, ...] = WHOLE) -> Iterator[list[Any]]:
     """Raw rows of the messages that exist, 500 ids per query."""
-    query = compiled_once(messages_by_id(conn))
+    query = _by_ids(dialect_of(conn).capabilities.name, read)
     for start in range(0, len(ids), _PAGE):
         yield query.rows(conn, {"ids": dialect_of(conn).bind_ids(ids[start : start + _PAGE])})
 
 
 def decoded_rows(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Decode raw rows in their order; one that has a place has it as ``ordinal``. Pure, linear."""
+    """Decode raw rows in their order; one that has a place has it as ``ordinal``, with the ``generation``.
+
+    Pure, linear.
+    """
     decoded = []
     decode = decode_text
-    for mid, at, embedding, sender, recipient, channel, role, type_id, metadata, content, lion_class, place in rows:
+    for mid, at, metadata, content, packed, sender, recipient, channel, role, kind, name, place, generation in rows:
         # Most of the time of a page goes in here, so a call less is worth its line.
         try:
             value = decode(content)
@@ -227,16 +240,17 @@ def decoded_rows(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
             "created_at": at,
             "node_metadata": described,
             "content": value,
-            "embedding": None if embedding is None else _unpacked(embedding),
+            "embedding": None if packed is None else unpacked(packed),
             "sender": sender,
             "recipient": recipient,
             "channel": channel,
             "role": role,
-            "lion_class": type_id,
-            "lion_class_str": lion_class,
+            "lion_class": kind,
+            "lion_class_str": name,
         }
         if place is not None:
             found["ordinal"] = place
+            found["generation"] = generation
         decoded.append(found)
     return decoded
 
@@ -246,15 +260,15 @@ def decoded_by_id(rows: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
     return {found["id"]: found for found in decoded_rows(rows)}
 
 
-def size_of(rows: Sequence[Sequence[Any]]) -> int:
-    """How much decoding raw rows take, by their contents and embeddings, to choose where it is done."""
-    try:
-        total = sum(map(len, map(_content_of, rows)))
-    except TypeError:  # A number, which SQLite stores as such.
-        total = sum(len(row[_CONTENT]) for row in rows if isinstance(row[_CONTENT], str))
-    if any(map(_embedding_of, rows)):
-        total += sum(len(row[_EMBEDDING]) for row in rows if isinstance(row[_EMBEDDING], bytes))
-    return min(total + 64 * len(rows), _MOST_SIZE)
+def size_of(rows: Sequence[Sequence[Any]], large: Iterable[Callable[[Sequence[Any]], Any]] = LARGE) -> int:
+    """How much decoding raw rows take, by those of their values that can be large, to choose where it is done."""
+    total = 64 * len(rows)
+    for value_of in large:
+        try:
+            total += sum(map(len, filter(None, map(value_of, rows))))
+        except TypeError:  # A number, which SQLite stores as such.
+            total += sum(len(value) for value in map(value_of, rows) if isinstance(value, (str, bytes)))
+    return min(total, _MOST_SIZE)
 
 
 def _only(rows: list[Any]) -> dict[str, Any] | None:

@@ -66,8 +66,12 @@ class Lionstate(Subject):
         )
 
     async def tail(self, number: int) -> Any:
-        """The newest 200 messages, content included, as the peers give them."""
+        """The newest 200 messages, all columns."""
         return await self.state.get_branch_messages(self.talk.branch, limit=200)
+
+    async def tail_lean(self, number: int) -> Any:
+        """The role and content of the newest 200 messages, which is what the peers give."""
+        return await self.state.get_branch_messages(self.talk.branch, limit=200, columns=("role", "content"))
 
     async def tail_ids(self, number: int) -> Any:
         """The newest 200 ids."""

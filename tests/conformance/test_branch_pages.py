@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from lionstate import StateClient
 from lionstate.dialects import Statement
 from lionstate.engine import offload, script
 from lionstate.errors import InvalidInputError, MalformedCollectionError, ProgressionBlockedError, StaleCursorError
 from lionstate.migration.control import set_compat_read_everywhere
 from lionstate.progression import compat, reads
+from lionstate.records import branch_messages
 from tests.support.backends import Backend
 from tests.support.conversations import conversation, message, stored_message
 from tests.support.phases import SHAPES, change_state, put, run
@@ -57,6 +59,16 @@ async def _check_pages(state: Any) -> None:
     assert _rows(_PLACED) == on
     between = await _page(state, limit=5, after_ordinal=1, before_ordinal=6)
     assert _rows([(2, "b"), (5, "c")]) == between
+    asked = ("role", "content")
+    lean = await _page(state, limit=5, before_ordinal=7, columns=asked)
+    assert _only((*asked, "ordinal"), _rows(_PLACED[:-1])) == [list(row.items()) for row in lean]
+    everything = await state.get_branch_messages("long", columns=asked)
+    assert _only(asked, _rows(_PLACED)) == [list(row.items()) for row in everything]
+
+
+def _only(names: Iterable[str], rows: list[dict[str, Any]]) -> list[list[tuple[str, Any]]]:
+    """These columns of the rows, in this order."""
+    return [[(name, row[name]) for name in names] for row in rows]
 
 
 @pytest.mark.parametrize("shape", _READABLE)
@@ -85,24 +97,22 @@ async def test_pages_of_a_compat_read_come_from_the_frozen_prefix(backend: Backe
             assert wrong == await _page(state, limit=1)
 
 
-def _is_of_supervision() -> bool:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # a thread of a SQLite reader
-        return False
-    return task is not None and task.get_name().startswith("lionstated.supervision")
+def _is_of_a_page() -> bool:
+    """Whether the caller works for a page, on whatever thread: a daemon under test looks at its store beside."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") != branch_messages.__name__:
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager
 def _counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """How many queries of ours were run, and how many JSON values were expanded, by daemon or library."""
+    """How many queries were run for pages, and how many JSON values were expanded, by daemon or library."""
     seen = {"queries": 0, "values": 0}
 
     def counting(name: str, called: Any) -> Any:
         def call(*args: Any, **named: Any) -> Any:
-            # A daemon under test looks at its store beside.
-            if not _is_of_supervision():
-                seen[name] += 1
+            seen[name] += _is_of_a_page()
             return called(*args, **named)
 
         return call
@@ -159,14 +169,15 @@ async def test_a_page_of_a_value_that_a_child_expands(
         assert _rows(_PLACED[1:3]) == await _page(backend.direct, limit=2, after_ordinal=1)
 
 
+@pytest.mark.parametrize("columns", [None, ("content", "id")])
 @pytest.mark.parametrize(("shape", "most"), [("items", 1), ("absent", 6)])
 async def test_a_page_of_which_nothing_is_gone_is_one_query(
-    backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch, shape: str, most: int
+    backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch, shape: str, most: int, columns: Any
 ) -> None:
     """Before cutover the search for the progression and its phase, the JSON value and one query come to six."""
     await _branch(backend, state, shape, ["a", "b", "c", "d"])
     with _counted(monkeypatch) as seen:
-        found = await backend.direct.get_branch_messages("long", limit=3)
+        found = await backend.direct.get_branch_messages("long", limit=3, columns=columns)
     assert ["b", "c", "d"] == [row["id"] for row in found]
     assert most == seen["queries"]
 
@@ -231,7 +242,7 @@ async def test_a_page_of_what_cannot_be_trusted_is_an_error(backend: Backend, st
 
 
 async def test_values_of_a_page_are_those_of_the_message(backend: Backend, state: Any) -> None:
-    """Bare numbers, lone surrogates and embeddings decode as ``get_message`` decodes them."""
+    """Bare numbers, lone surrogates and embeddings decode as ``get_message`` decodes them, asked for alone as well."""
     await conversation(backend, items=True)
     given = [
         message("number", content=5),
@@ -242,6 +253,26 @@ async def test_values_of_a_page_are_those_of_the_message(backend: Backend, state
     added = {"generation": await state.get_progression_generation("bp")}
     expected = [{**await state.get_message(one["id"]), "ordinal": place, **added} for place, one in enumerate(given)]
     assert expected == await state.get_branch_messages("b", limit=10)
+    whole = tuple(stored_message())
+    for asked in ((whole[-1],), ("embedding", "content"), ("node_metadata", "lion_class_str", "id"), whole[::-1]):
+        found = await state.get_branch_messages("b", limit=10, columns=asked)
+        assert _only((*asked, "ordinal", "generation"), expected) == [list(row.items()) for row in found]
+
+
+@pytest.mark.parametrize("bad", ["role", [], ["role", "role"], ["role", "text"], ["role", 1], {"role": 1}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"limit": 5}], ids=str)
+async def test_columns_that_there_are_not_are_refused_and_nothing_is_read(
+    backend: Backend, state: Any, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], bad: Any
+) -> None:
+    await _branch(backend, state, "items")
+    with _counted(monkeypatch) as seen, pytest.raises(InvalidInputError) as refused:
+        await state.get_branch_messages("long", columns=bad, **how)
+    # What is no list of texts goes no further than the types that the wire knows.
+    is_typed = isinstance(bad, list) and 1 not in bad
+    assert (is_typed or not isinstance(state, StateClient)) is (
+        "role, lion_class, lion_class_str" in str(refused.value)
+    )
+    assert 0 == seen["queries"]
 
 
 @pytest.mark.parametrize(

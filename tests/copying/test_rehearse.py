@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lionstate import StateDB
+from lionstate.engine import StoreURL
 from lionstate.errors import BackendUnavailableError, ConflictError, InvalidInputError, NotEmptyError
-from lionstate.migration import Rehearsal
+from lionstate.migration import Rehearsal, RehearsalStage
 from lionstate.rehearse import rehearse
 from tests.support.backends import Backend, serve_daemon
 from tests.support.migration import make_ids
@@ -149,6 +150,30 @@ async def test_what_cannot_be_rehearsed_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInputError):
             await rehearse(store, **options)
+
+
+async def test_a_daemon_says_how_far_its_rehearsal_is(
+    request: pytest.FixtureRequest, store: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it runs, to whoever asks; nothing before it and nothing after."""
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stopping(url: StoreURL, **given: Any) -> Rehearsal:
+        found = await rehearse(url, **given)
+        reached.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr("lionstated.assembly.rehearse", stopping)
+    await store.direct.close()
+    async with serve_daemon(store.direct.url, tmp_path / "d.sock") as client:
+        assert await client.migration.rehearsal() is None
+        running = asyncio.create_task(client.migration.rehearse(target=target_of(request, store)))
+        await reached.wait()
+        assert RehearsalStage("migrate", 4, 4) == await client.migration.rehearsal()
+        go_on.set()
+        assert_rehearsed(await running)
+        assert await client.migration.rehearsal() is None
 
 
 async def test_a_daemon_rehearses_its_store(request: pytest.FixtureRequest, store: Backend, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, Executable
 from lionstate.dialects import appends_postgresql, dialect_of, postgresql, sqlite
 from lionstate.progression import items, reads, storage_state
 from lionstate.records.branch_messages import page_query
-from lionstate.records.messages import present_query
+from lionstate.records.messages import WHOLE, present_query
 from tests.support.backends import Backend
 from tests.support.phases import put, run
 from tests.support.statements import statements
@@ -105,6 +106,7 @@ async def test_a_page_of_messages_is_that_range_and_a_seek_each(
         await backend.execute("ANALYZE messages")
 
     await _seeks_messages(backend, forward)
+    await _seeks_messages(backend, forward, ("content", "role"))
     # Nor where nearly all of them are gone, which is when a whole table looks cheap.
     await backend.execute("DELETE FROM messages WHERE id > 'm000009'")
     if statistics == "fresh":
@@ -112,14 +114,20 @@ async def test_a_page_of_messages_is_that_range_and_a_seek_each(
     await _seeks_messages(backend, forward)
 
 
-async def _seeks_messages(backend: Backend, forward: bool) -> None:
+async def _seeks_messages(backend: Backend, forward: bool, read: tuple[str, ...] = WHOLE) -> None:
     message_key = "messages_pkey" if backend.is_postgresql else "sqlite_autoindex_messages_1 (id=?)"
-    for plain, named in ((True, {"branch": "b", **reads.PLAIN_ITEMS}), (False, {"pid": "large"})):
+    of_progression = {"pid": "large", "generation": 1}
+    for plain, named in ((True, {"branch": "b", **reads.PLAIN_ITEMS}), (False, of_progression)):
 
         def page(conn: Connection, plain: bool = plain, named: dict[str, Any] = named) -> str:
             dialect_of(conn).prefer_indexes(conn)
             bound = {"after": -1, "before": items.MAX_ORDINAL, "count": 200, **named}
-            return dialect_of(conn).explain(conn, page_query(conn, forward=forward, plain=plain), bound)
+            query = page_query(conn, forward=forward, plain=plain, read=read).statement
+            # Nothing but what is read, and names of classes for their own sake only.
+            of_messages = re.findall(r"messages\.(\w+)", str(query).partition("progression_items.ordinal")[0])
+            assert [name for name in read if name != "lion_class_str"] == of_messages
+            assert ("lion_class_str" in read) is ("message_types" in str(query))
+            return dialect_of(conn).explain(conn, query, bound)
 
         plan: str = await run(backend.direct, page)
         assert "idx_progression_storage_state_phase" not in plan, plan

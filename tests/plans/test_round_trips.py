@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from sqlalchemy.util import await_only
 
 from lionstate import StateDB
-from lionstate.dialects.statement import Statement, compiled_once
+from lionstate.dialects.statement import Statement
 from lionstate.engine.reader import PostgresqlReader
 from lionstate.progression import reads
 from lionstate.records.branch_messages import page_query
@@ -50,11 +50,15 @@ async def test_a_page_is_one_round_trip(reached: tuple[StateDB, CuttingProxy]) -
     async def content(_: int) -> None:
         assert 5 == len(await state.get_branch_messages("b", limit=200))
 
+    async def lean(_: int) -> None:
+        assert 5 == len(await state.get_branch_messages("b", limit=200, columns=("role", "content")))
+
     async def beyond(_: int) -> None:
         assert [] == await state.list_progression_items("bp", after_ordinal=4)
 
     assert 1 == await _counted(proxy, ids)
     assert 1 == await _counted(proxy, content)
+    assert 1 == await _counted(proxy, lean)
     # The page, BEGIN, the state row, the switch of compat reads, the planner's settings, the page again, ROLLBACK.
     assert 7 == await _counted(proxy, beyond)
 
@@ -110,7 +114,7 @@ async def test_a_page_planned_once_seeks_as_well(reached: tuple[StateDB, Cutting
         ids = reads.PLAIN_PAGE if forward else reads.PLAIN_PAGE_BACK
         bound = ["'itemsitems'", "0", "'k'", "'off'", "-1", "5", "200"]
         found = []
-        for statement, first in ((ids, "'bp'"), (compiled_once(page_query(sync, forward=forward, plain=True)), "'b'")):
+        for statement, first in ((ids, "'bp'"), (page_query(sync, forward=forward, plain=True), "'b'")):
             found.append(planned(sync, statement, first, *bound))
         return found[0], found[1]
 

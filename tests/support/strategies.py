@@ -109,7 +109,8 @@ def of_schema(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         return st.tuples(*(of_schema(name, one) for one in schema["prefixItems"])).map(list)
     if kind == "array":
         items = of_schema(name, schema.get("items", {}))
-        return st.lists(items, min_size=schema.get("minItems", 0), max_size=min(4, schema.get("maxItems", 4)))
+        least, most = schema.get("minItems", 0), min(4, schema.get("maxItems", 4))
+        return st.lists(items, min_size=least, max_size=most, unique=schema.get("uniqueItems", False))
     if kind == "object" and "properties" in schema:
         return _mapping(schema)
     simple = {"null": st.none(), "boolean": st.booleans(), "object": _objects}
