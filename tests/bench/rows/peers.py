@@ -103,9 +103,10 @@ async def other_stores(bench: Bench) -> Row:
 
     The tail is what each peer gives: of LionAGI ids, of the others role and content, which they store as one JSON;
     all eleven columns are printed beside it. So are the forms with a message, and what a raw ``sqlite3`` needs for the
-    same message: LionAGI's table of messages has six indexes, those of the peers one or two.
+    same message: LionAGI's table of messages has six indexes, those of the peers one or two. Every process runs on one
+    core (`one_core`), every SQLite log is as long as in long use (`grown_log`).
     """
-    row = Row(8, "single append and tail of 200 against the best peer, p50, same durability")
+    row = Row(8, "single append and tail of 200 against the best peer, p50, same durability, each on one core")
     if not bench.peers:
         row.missing.append("needs --peers")
         return row
