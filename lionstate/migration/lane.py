@@ -17,12 +17,14 @@ from lionstate.migration.control import AUTOMATIC_ACTOR
 from lionstate.migration.throttle import SignalStatus
 from lionstate.schema.own import migration_control as table
 
-__all__ = ["Elsewhere", "Failing", "Lane", "note_waits", "read_elsewhere"]
+__all__ = ["MOVING_PARTS", "Elsewhere", "Failing", "Lane", "note_waits", "read_elsewhere"]
 
 _KEY: Final = "lane.waits"
 # A process that waits says so this often, and is believed for as long as several times that.
 _TELL_SECONDS: Final = 5.0
 _BELIEVED_SECONDS: Final = 20.0
+MOVING_PARTS: Final = ("lease", "step")
+"""What must not fail for migration to move."""
 _STORES: Final = (BackendError, OverloadedError, DeadlineExceededError)
 
 

@@ -67,7 +67,7 @@ class Activity(StrEnum):
     PAUSED = "paused"
     # Something was moved within the last half minute.
     MOVING = "moving"
-    # Nothing moves: it is not enabled, held, throttled, or has just begun.
+    # Nothing moves: nobody migrates, it is not enabled, held, throttled, fails, or has just begun.
     WAITING = "waiting"
 
 
@@ -91,8 +91,8 @@ class Progress:
         left: Progressions in ``json`` and ``dual``.
         left_bytes: JSON still to be moved; None until every size has been measured.
         items_per_second: Elements copied lately, waiting between steps included; None when nothing moves.
-        eta_seconds: Time left as things go, for what can move; None when paused or throttled, when nothing can move,
-            when it began a moment ago, or when sizes have not been measured.
+        eta_seconds: Time left as things go, for what can move; None when paused or throttled, while steps fail or
+            nobody migrates, when nothing can move, when it began a moment ago, or when sizes have not been measured.
         under_way: The copies that moved last, at most three.
         kept_back: Of ``left``, those that cannot move now: excluded, held, or ready while an order holds their cutover.
     """
@@ -194,9 +194,13 @@ def progress_of(
     )
 
 
-def held_back(progress: Progress, *, throttled: bool) -> Progress:
-    """The same while the store is under load: what waits does not move, and has no rate and no time left."""
-    if not throttled:
+def held_back(progress: Progress, *, held: bool) -> Progress:
+    """The same while nothing can move: it has no rate and no time left.
+
+    Args:
+        held: Under load, failing, or nobody migrates.
+    """
+    if not held:
         return progress
     activity = Activity.WAITING if progress.activity is Activity.MOVING else progress.activity
     return replace(progress, activity=activity, items_per_second=None, eta_seconds=None)

@@ -32,7 +32,7 @@ from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.knob_verbs import KnobVerbs
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.lane import note_waits
+from lionstate.migration.lane import MOVING_PARTS, note_waits
 from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
@@ -349,14 +349,23 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         found, controls = await self._store.read(script)
         throttle = await self._governor.report(controls.knobs)
         persisted = found.maintenance_enabled
+        failing = self._memory.lane.failing()
+        automatic = self.automatic if None in (self.automatic, persisted) else persisted
+        # How long the store stays under load, or an error lasts, is not known; a daemon that was disabled has the
+        # lease until its next tick.
+        held = (
+            throttle.throttled
+            or found.owner.owner is None
+            or any(one.part in MOVING_PARTS for one in failing)
+            or (self._lease.kept and automatic is False)
+        )
         return replace(
             found,
             throttle=throttle,
-            # How long the store stays under load is not known.
-            progress=held_back(found.progress, throttled=throttle.throttled),
+            progress=held_back(found.progress, held=held),
             proof=self._scrubber.with_own(found.proof),
-            failing=self._memory.lane.failing(),
-            automatic=self.automatic if None in (self.automatic, persisted) else persisted,
+            failing=failing,
+            automatic=automatic,
         )
 
     async def plan(self, *, limit: int = 20) -> Plan:

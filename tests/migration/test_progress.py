@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lionstate.cli.render import progress_lines
-from lionstate.migration import Activity
+from lionstate.errors import BackendUnavailableError
+from lionstate.migration import Activity, ProgressionMigrationService
 from lionstate.migration.speed import load_speed
 from tests.support.backends import Backend
 from tests.support.migration import make_ids, service_of, until_done
@@ -63,6 +64,7 @@ async def test_the_time_left_comes_from_steps(backend: Backend, quick: None) -> 
     await backend.put_progression("p", json.dumps(IDS))
     service = service_of(backend)
     assert (await service.status()).progress.eta_seconds is None
+    await service.own()
     # The first step measures sizes and copies; three of them are enough.
     for _ in range(3):
         assert (await service.status()).progress.eta_seconds is None
@@ -93,6 +95,7 @@ async def test_what_cannot_move_has_no_time_left(backend: Backend, quick: None) 
     service = service_of(backend)
     await service.exclude("other")
     await service.hold("held")
+    await service.own()
     for _ in range(3):
         await service.step(max_items=90, max_seconds=60)
     # The smallest is copied first, and excluded half-way.
@@ -117,6 +120,33 @@ async def test_what_cannot_move_has_no_time_left(backend: Backend, quick: None) 
     assert "time left: unknown" == told[2]
     await service.exclude("other", clear=True)
     assert (2, Activity.MOVING) == (lambda one: (one.kept_back, one.activity))((await service.status()).progress)
+
+
+async def test_what_nobody_moves_has_no_time_left(backend: Backend, quick: None) -> None:
+    """fault 17: while steps fail, when it was disabled, and from the moment at which no process migrates any more."""
+    await backend.put_progression("p", json.dumps(IDS))
+    service, other = service_of(backend), service_of(backend)
+    await service.own()
+    for _ in range(3):
+        await service.step(max_items=50, max_seconds=60)
+
+    async def told(by: ProgressionMigrationService) -> tuple[Activity, bool]:
+        found = (await by.status()).progress
+        assert (found.eta_seconds is None) is (found.items_per_second is None)
+        return found.activity, found.eta_seconds is not None
+
+    moving, waiting = (Activity.MOVING, True), (Activity.WAITING, False)
+    assert (moving, moving) == (await told(service), await told(other))
+    service.automatic = False
+    assert (waiting, moving) == (await told(service), await told(other))
+    service.automatic = True
+    for part, expected in (("step", waiting), ("lease", waiting), ("scrub", moving)):
+        service._memory.lane.failed(part, BackendUnavailableError("gone", reason="store_moved"))
+        assert expected == await told(service), part
+        service._memory.lane.worked(part)
+    assert moving == await told(service)
+    await service.disown()
+    assert (waiting, waiting) == (await told(service), await told(other))
 
 
 async def test_what_another_version_kept_is_not_read(backend: Backend, quick: None) -> None:

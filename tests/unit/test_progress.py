@@ -79,15 +79,15 @@ def test_a_new_progression_does_not_change_the_measure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("throttled", "kept_back", "activity"),
+    ("held", "kept_back", "activity"),
     [(False, 3, Activity.MOVING), (True, 0, Activity.WAITING), (False, 4, Activity.WAITING)],
-    ids=["free", "throttled", "all-kept-back"],
+    ids=["free", "held", "all-kept-back"],
 )
-def test_what_waits_does_not_move(throttled: bool, kept_back: int, activity: Activity) -> None:
+def test_what_waits_does_not_move(held: bool, kept_back: int, activity: Activity) -> None:
     """fault 17: 34 ready ones under a hold are not 2 s from their end, and nothing moves at any rate."""
     kept, known = KeptBack(kept_back, kept_back, 6.0), Amounts(dual_sized=4, dual_bytes=9)
     found = progress_of(phases(dual=4), known, speed(), paused=False, now=NOW, kept_back=kept)
-    told = held_back(found, throttled=throttled)
+    told = held_back(found, held=held)
     moves = activity is Activity.MOVING
     assert (activity, moves, moves, kept_back) == (
         told.activity,
@@ -96,7 +96,7 @@ def test_what_waits_does_not_move(throttled: bool, kept_back: int, activity: Act
         told.kept_back,
     )
     paused = progress_of(phases(dual=4), Amounts(dual_sized=4), speed(), paused=True, now=NOW)
-    assert Activity.PAUSED is held_back(paused, throttled=True).activity
+    assert Activity.PAUSED is held_back(paused, held=True).activity
 
 
 def test_the_time_left_is_of_what_can_move() -> None:
