@@ -42,7 +42,7 @@ async def detach_store(
     """
     require_asyncio()
     url = StoreURL.of(target)
-    given = dataclasses.replace(settings or EngineSettings(), readers=1, lanes=1)
+    given = dataclasses.replace(settings or EngineSettings(), readers=1, lanes=1, must_exist=True)
     parts = Parts(url, given, SilentObserver())
     try:
         # Without the schema step, which would put on what is taken off here.

@@ -37,6 +37,7 @@ from lionstate.schema import (
     normalized_default,
     own_tables_exist,
     record_normalized_default,
+    require_fit,
     schema_complete,
 )
 from lionstate.schema.opening import StoreKind
@@ -174,6 +175,8 @@ class Parts:
         looking = SqliteReader(path, file.module, look, vfs=vfs)
         try:
             kind = await looking.run(inspect_store)
+            if not self.settings.readonly:
+                await looking.run(lambda conn: require_fit(conn, kind))
             if may_be_made:
                 return False
             if kind is StoreKind.NEW:

@@ -26,6 +26,8 @@ _LOOK_FRAMES = 64
 # would wait for ever for frames that nobody moves.
 _RESTING_FRAMES = 250
 _LEAST_FRAMES_PER_CHANGE = 0.05
+# The file is given back when it is so many times as long as the most frames that wait while nobody pins them.
+_LARGE_LOGS = 2
 _NOOP_SINCE = (3, 51, 0)
 _FRAME_HEADER_BYTES = 24
 _MODES = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
@@ -176,7 +178,8 @@ class WalKeeper:
         """The 1 s timer: checkpoint while others commit or frames are left over, and refresh the signal.
 
         Frames are left over when a reader has pinned them, and when nothing was committed since the last tick. Those
-        of a log that has lost its name go at once: whoever opens the store next finds only what has moved.
+        of a log that has lost its name go at once: whoever opens the store next finds only what has moved. A file that
+        has grown far beyond what is needed is emptied as soon as all of it has moved.
         """
         if self._log_path is None:
             return
@@ -188,7 +191,10 @@ class WalKeeper:
         if self._has_noop:
             self._look()
         left = self.last.pending if self._has_noop else self._own_frames
-        if lost or foreign or self._unfinished or (rests and left >= _RESTING_FRAMES):
+        if self.wal_bytes() > _LARGE_LOGS * _MOST_FRAMES * self._frame_bytes:
+            # A reader let it grow; SQLite begins it anew at that length, and the disk would never see the rest again.
+            self.checkpoint("TRUNCATE")
+        elif lost or foreign or self._unfinished or (rests and left >= _RESTING_FRAMES):
             self.checkpoint("PASSIVE")
 
     def checkpoint(self, mode: str) -> Checkpoint:

@@ -13,6 +13,7 @@ from lionstate.schema.steps import (
     apply_schema,
     normalized_default,
     record_normalized_default,
+    require_fit,
     schema_complete,
 )
 from lionstate.schema.tables import OWN_TABLES, RECORD_TABLES
@@ -49,5 +50,6 @@ __all__ = [
     "record_normalized_default",
     "remove_delete_trigger",
     "remove_fence",
+    "require_fit",
     "schema_complete",
 ]

@@ -38,6 +38,7 @@ __all__ = [
     "apply_schema",
     "normalized_default",
     "record_normalized_default",
+    "require_fit",
     "schema_complete",
 ]
 
@@ -78,6 +79,24 @@ def schema_complete(conn: Connection, /, kind: StoreKind) -> bool:
     )
 
 
+def require_fit(conn: Connection, /, kind: StoreKind) -> None:
+    """Refuse tables that bear a name of ours and are none, where `apply_schema` has something to write.
+
+    Raises:
+        UnrecognizedStoreError: A table has another shape.
+
+    Contract: design decision 32.
+    """
+    if not schema_complete(conn, kind):
+        _refuse_other_shapes(conn, kind)
+
+
+def _refuse_other_shapes(conn: Connection, kind: StoreKind) -> None:
+    names = set(inspect(conn).get_table_names())
+    ours = [*RECORD_TABLES, *OWN_TABLES] if kind is StoreKind.NEW else OWN_TABLES
+    refuse_other_shapes(conn, [table for table in ours if table.name in names])
+
+
 def apply_schema(conn: Connection, /, kind: StoreKind, *, lionagi_compatible: bool, now: float) -> OpenReport:
     """Create what the store lacks: everything if it is new, own tables and the delete trigger otherwise.
 
@@ -97,6 +116,7 @@ def apply_schema(conn: Connection, /, kind: StoreKind, *, lionagi_compatible: bo
     if not schema_complete(conn, kind):
         schema_dialect(conn).lock_schema(conn)
         kind = inspect_store(conn)
+        _refuse_other_shapes(conn, kind)
         if kind is StoreKind.NEW:
             _create_store(conn, lionagi_compatible=lionagi_compatible, now=now)
             return OpenReport(kind, created_own=True, missing_tables=())
@@ -112,7 +132,6 @@ def apply_schema(conn: Connection, /, kind: StoreKind, *, lionagi_compatible: bo
 
 def _create_store(conn: Connection, /, *, lionagi_compatible: bool, now: float) -> None:
     names = set(inspect(conn).get_table_names())
-    refuse_other_shapes(conn, [table for table in RECORD_TABLES if table.name in names])
     # A database that already holds tables of LionAGI stays open to LionAGI.
     compatible = lionagi_compatible or bool(names & LIONAGI_TABLE_NAMES)
     metadata.create_all(conn, tables=RECORD_TABLES)
@@ -134,7 +153,6 @@ def _create_own(conn: Connection, /) -> bool:
     """
     names = set(inspect(conn).get_table_names())
     recorded = read_own_version(conn)
-    refuse_other_shapes(conn, [table for table in OWN_TABLES if table.name in names])
     missing = [table for table in OWN_TABLES if table.name not in names]
     metadata.create_all(conn, tables=missing)
     outdated = recorded is not None and recorded < OWN_SCHEMA_VERSION

@@ -123,8 +123,16 @@ def no_store_at_all(conn: sqlite3.Connection) -> None:
     conn.execute("CREATE TABLE somebody_elses (a)")
 
 
+def tables_of_the_same_names(conn: sqlite3.Connection) -> None:
+    no_store_at_all(conn)
+    conn.execute("DROP TABLE somebody_elses")
+    conn.execute("CREATE TABLE progressions (id TEXT PRIMARY KEY, foo TEXT)")
+    conn.execute("CREATE TABLE sessions (x INTEGER)")
+
+
 @pytest.mark.parametrize(
-    "change", [newer_own_schema, newer_lionagi, foreign_lineage, without_its_items, no_store_at_all]
+    "change",
+    [newer_own_schema, newer_lionagi, foreign_lineage, without_its_items, no_store_at_all, tables_of_the_same_names],
 )
 def test_stores_of_others_are_left_alone(
     folder: Path, change: Callable[[sqlite3.Connection], None], monkeypatch: pytest.MonkeyPatch
@@ -138,10 +146,14 @@ def test_stores_of_others_are_left_alone(
     with conn:
         change(conn)
     conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    conn.execute("PRAGMA journal_mode = DELETE")
     conn.close()
     before = contents(folder)
     refused(3, "", *store_flags(path))
     assert before == contents(folder)
+    if change in (no_store_at_all, tables_of_the_same_names):
+        assert 3 == lionstate("progression-migrate", "detach", "--url", path).returncode
+        assert before == contents(folder)
     done = lionstate("progression-migrate", "status", "--url", path)
     assert (3, 1) == (done.returncode, len(done.stderr.splitlines())), done.stderr
     assert before == contents(folder)

@@ -75,6 +75,24 @@ async def _fill(store: Store, commits: int) -> None:
         await execute(store, "UPDATE progressions SET collection = :c WHERE id = 'p'", c=f'["{number}{_PADDING}"]')
 
 
+async def test_a_log_that_a_reader_let_grow_is_given_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault 35: when the reader is gone the disk has its room again, while the store goes on."""
+    monkeypatch.setattr(wal_module, "_MOST_FRAMES", 50)
+    writer = store.sqlite_writer
+    assert writer is not None
+    async with _pinned(store):
+        await _fill(store, 40)
+        await writer.tick()
+        grown = writer.wal.wal_bytes()
+        assert grown > 100 * 4096
+    await append(store, "p", "a")
+    await writer.tick()
+    assert 0 == writer.wal.wal_bytes()
+    await append(store, "p", "b")
+    await writer.tick()
+    assert 0 < writer.wal.wal_bytes() < grown / 4
+
+
 async def test_a_pinned_reader_does_not_stop_writers(store: Store, recorder: _Recorder) -> None:
     """Faults 35, 37: no checkpoint of ours waits for a reader, whatever its mode and at shutdown too."""
     writer = store.sqlite_writer
