@@ -31,8 +31,8 @@ __all__ = [
 
 _NAMED = 5
 _NOT_READY = {
-    "store_moved": "put the store's file, or its -wal, back in its place; or stop the daemon in order, and start it on the"
-    " file that is meant. Writes are refused meanwhile",
+    "store_moved": "put the store's file, or its -wal, back in its place; or stop the daemon in order, and start it on"
+    " the file that is meant. Writes are refused meanwhile",
     "disk_full": "make room on the store's disk; writes are refused until then, and go on by themselves",
     "no_answer": "see to the database, which does not answer; the daemon asks again by itself",
     "backend_unavailable": "see to the database, which the daemon does not reach; it asks again by itself",
