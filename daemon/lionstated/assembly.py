@@ -120,6 +120,9 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         timer.reload(fresh.maintenance)
         delivery.reload(fresh.delivery)
 
+    def watch_readiness(why: Callable[[], str | None]) -> None:
+        service.not_ready = why
+
     def alive() -> bool:
         writer = store.writer
         return writer is not None and writer.seconds_since_sign_of_life() < wedged_after
@@ -138,6 +141,7 @@ async def open_store(settings: Settings, metrics: Metrics) -> Parts:
         delivery=delivery.run,
         news=news,
         reload=reload,
+        watch_readiness=watch_readiness,
         probe=lambda: store.write("probe_writes", probe_writes),
         look=lambda: _is_doubtful(store),
         summary=lambda: timer.summary,

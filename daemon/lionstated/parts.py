@@ -51,6 +51,8 @@ class Parts:
     probe: Callable[[], Awaitable[Any]] = _nothing
     # Reads something, whoever calls or not; True when writes are in doubt, which are then tried by `probe`.
     look: Callable[[], Awaitable[bool]] = _no_doubt
+    # Takes what says why the daemon is not ready; None when it is.
+    watch_readiness: Callable[[Callable[[], str | None]], None] = lambda why: None
     # Takes the settings that may change while the store is open.
     reload: Callable[[Settings], None] = lambda settings: None
 

@@ -186,6 +186,7 @@ class Daemon:
             if self.settings is not given:
                 # Read while it was waited for.
                 parts.reload(self.settings)
+            parts.watch_readiness(lambda: None if self.health.ready else self.health.reason or self.health.said)
             self._door.open(self._service(parts))
             self.health.state, self.health.alive = "ready", parts.alive
             self._notifier.ready(parts.summary())

@@ -15,6 +15,7 @@ import typer
 
 from lionstate.cli import tables
 from lionstate.cli.options import Daemon, Json, Token, Url, run_on
+from lionstate.cli.reasons import what_to_do
 from lionstate.errors import InvalidInputError, StateError
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ def _files(path: Path) -> Iterator[Finding]:
         f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}:{found.st_gid}",
         f"everybody on this machine can use it: chmod o-rwx {path} and its -wal and -shm" if others else None,
     )
+    if found.st_nlink > 1:
+        do = "keep one name and remove the others: each would have a log of its own, so it is opened under none"
+        yield Finding("links", "fail", f"the file has {found.st_nlink} names (hard links)", do)
     folder = path.resolve().parent
     writable = os.access(folder, os.W_OK | os.X_OK) and os.access(path, os.W_OK)
     yield Finding(
@@ -200,7 +204,11 @@ def _socket(path: str) -> Finding:
 
 def _store(found: MigrationStatus) -> Iterator[Finding]:
     phases = ", ".join(f"{count:,} {phase}" for phase, count in found.phases.items())
-    yield Finding("store", "ok", f"opens, its schema is known; {phases}")
+    if found.not_ready is None:
+        yield Finding("store", "ok", f"opens, its schema is known; {phases}")
+    else:
+        do = what_to_do(found.not_ready)
+        yield Finding("store", "fail", f"the daemon is not ready: {found.not_ready}; {phases}", do)
     blocked = found.phases.get("blocked", 0)
     if blocked:
         yield Finding("blocked", "warn", f"{blocked:,} progressions", "lionstate progression-migrate blocked list")

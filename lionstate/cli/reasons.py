@@ -23,12 +23,20 @@ __all__ = [
     "so_far",
     "stuck_lines",
     "throttle_lines",
+    "what_to_do",
     "why_not_compared",
     "why_not_scrubbed",
     "why_stopped",
 ]
 
 _NAMED = 5
+_NOT_READY = {
+    "store_moved": "put the store's file, or its -wal, back in its place; or stop the daemon in order, and start it on"
+    " the file that is meant. Writes are refused meanwhile",
+    "disk_full": "make room on the store's disk; writes are refused until then, and go on by themselves",
+    "no_answer": "see to the database, which does not answer; the daemon asks again by itself",
+    "backend_unavailable": "see to the database, which the daemon does not reach; it asks again by itself",
+}
 
 
 def foreign_lines(found: ForeignWriters) -> Iterator[str]:
@@ -75,6 +83,11 @@ def stuck_lines(found: MigrationStatus) -> Iterator[str]:
             f"FAILING: {fails.part}: {fails.code}, {fails.attempts} attempts since {ago(fails.since)}, the last"
             f" {ago(fails.last_at)}; it is tried again by itself (the log has the reason)"
         )
+
+
+def what_to_do(not_ready: str) -> str:
+    """What helps a daemon whose ``/readyz`` says this reason."""
+    return _NOT_READY.get(not_ready, "its log has the reason; it asks again by itself")
 
 
 def owner_line(owner: Ownership, *, asks_daemon: bool = False) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lionstate.cli.reasons import owner_line, stuck_lines, why_not_compared, why_stopped
+from lionstate.cli.reasons import owner_line, stuck_lines, what_to_do, why_not_compared, why_stopped
 from lionstate.cli.tables import console, duration, note, percent, print_json, printable, size
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def _orders_line(found: MigrationStatus) -> str:
 
 
 def standing_lines(found: MigrationStatus) -> Iterator[str]:
-    """Whether migration may go on at all: a pause, orders, what it is stuck at, and whether it is enabled."""
+    """Whether migration may go on at all: the daemon, a pause, orders, what it is stuck at, and if it is enabled."""
+    if found.not_ready is not None:
+        yield f"STORE: not ready: {found.not_ready}: {what_to_do(found.not_ready)}"
     yield pause_line(found) + _orders_line(found)
     yield from stuck_lines(found)
     if found.maintenance_enabled is None and found.automatic is False:
@@ -154,7 +156,7 @@ def _proof_lines(found: MigrationStatus) -> Iterator[str]:
 
 
 def status(found: MigrationStatus, *, as_json: bool) -> None:
-    """Print the status of a store; whether it is paused comes first."""
+    """Print the status of a store; whether it is ready and paused comes first."""
     if as_json:
         print_json(found)
         return

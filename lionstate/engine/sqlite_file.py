@@ -23,9 +23,9 @@ _MOVED = (
     " it on the file that is meant"
 )
 _OPENED_ELSEWHERE = (
-    "{} has this very file open under another name: it was moved or linked meanwhile (or its -shm was removed). Each name"
-    " has a write-ahead log of its own, and writes through both destroy the file; nothing was changed. Stop that process"
-    " first, which completes the file wherever it is by then; or put it back under the name that it had"
+    "{} has this very file open under another name: it was moved or linked meanwhile (or its -shm was removed). Each"
+    " name has a write-ahead log of its own, and writes through both destroy the file; nothing was changed. Stop that"
+    " process first, which completes the file wherever it is by then; or put it back under the name that it had"
 )
 _LOG_LOST = (
     "the write-ahead log (-wal) of the store was removed, replaced or moved while it is open here; nothing was written"

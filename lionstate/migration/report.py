@@ -327,6 +327,8 @@ class MigrationStatus:
         elsewhere: What another process that steps this store waits for; None when none said so lately.
         automatic: Whether the daemon that is asked migrates by itself: what the operator has persisted, else its
             settings; None when no daemon is asked.
+        not_ready: Why the daemon that is asked is not ready, as its ``/readyz`` says (``store_moved``, ``disk_full``);
+            None when it is, or no daemon is asked.
     """
 
     phases: Mapping[str, int]
@@ -357,3 +359,4 @@ class MigrationStatus:
     failing: tuple[Failing, ...] = ()
     elsewhere: Elsewhere | None = None
     automatic: bool | None = None
+    not_ready: str | None = None

@@ -32,14 +32,13 @@ from lionstate.migration.gate import MOVE, Permit
 from lionstate.migration.governor import Governor
 from lionstate.migration.knob_verbs import KnobVerbs
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.lane import MOVING_PARTS, note_waits
+from lionstate.migration.lane import note_waits
 from lionstate.migration.lease import LEASE_SECONDS, Lease, Ownership, process_name
 from lionstate.migration.memory import Memory
 from lionstate.migration.operator import OperatorVerbs, checked_limit
 from lionstate.migration.ordering import OrderVerbs
 from lionstate.migration.plan import Plan, make_plan
 from lionstate.migration.port import MigrationStore, bound
-from lionstate.migration.progress import held_back
 from lionstate.migration.report import (
     MigrationStatus,
     MigrationStep,
@@ -50,7 +49,7 @@ from lionstate.migration.run import Run, held_ones
 from lionstate.migration.scrub import Scrubber
 from lionstate.migration.shadow import ShadowReads
 from lionstate.migration.stages import Turn
-from lionstate.migration.status import read_status
+from lionstate.migration.status import read_status, with_progress_held
 from lionstate.migration.switches import SwitchVerbs
 from lionstate.migration.verify import verify
 from lionstate.migration.worker import Worker
@@ -72,6 +71,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
     Attributes:
         shadow: Compares answers that were read from a dual JSON with its rows; off until its ratio is set.
         automatic: Whether the daemon that has it steps by itself unless the store says otherwise; None in no daemon.
+        not_ready: Why the daemon that has it is not ready now; None when it is, and in no daemon.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         self._scrubber = Scrubber(store, self._memory, actor=actor)
         self.shadow = ShadowReads(store, self._memory)
         self.automatic: bool | None = None
+        self.not_ready: Callable[[], str | None] = lambda: None
         self._sizes_after: str | None = ""
 
     async def step(
@@ -349,24 +350,15 @@ class ProgressionMigrationService(OperatorVerbs, OrderVerbs, KnobVerbs, SwitchVe
         found, controls = await self._store.read(script)
         throttle = await self._governor.report(controls.knobs)
         persisted = found.maintenance_enabled
-        failing = self._memory.lane.failing()
-        automatic = self.automatic if None in (self.automatic, persisted) else persisted
-        # How long the store stays under load, or an error lasts, is not known; a daemon that was disabled has the
-        # lease until its next tick.
-        held = (
-            throttle.throttled
-            or found.owner.owner is None
-            or any(one.part in MOVING_PARTS for one in failing)
-            or (self._lease.kept and automatic is False)
-        )
-        return replace(
+        own = replace(
             found,
             throttle=throttle,
-            progress=held_back(found.progress, held=held),
             proof=self._scrubber.with_own(found.proof),
-            failing=failing,
-            automatic=automatic,
+            failing=self._memory.lane.failing(),
+            automatic=self.automatic if None in (self.automatic, persisted) else persisted,
+            not_ready=self.not_ready(),
         )
+        return with_progress_held(own, keeps_lease=self._lease.kept)
 
     async def plan(self, *, limit: int = 20) -> Plan:
         """Tell what the next steps will do, in their order; changes nothing and takes no write lock.

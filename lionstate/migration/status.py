@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from sqlalchemy import Connection, func, or_, select
@@ -14,10 +15,10 @@ from lionstate.migration import candidates
 from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
 from lionstate.migration.fence import read_fence
 from lionstate.migration.foreign import read_foreign
-from lionstate.migration.lane import read_elsewhere
+from lionstate.migration.lane import MOVING_PARTS, read_elsewhere
 from lionstate.migration.lease import read_ownership
 from lionstate.migration.orders import read_orders, read_ready
-from lionstate.migration.progress import read_amounts, read_progress
+from lionstate.migration.progress import held_back, read_amounts, read_progress
 from lionstate.migration.report import BlockedProgression, HotProgression, MigrationStatus
 from lionstate.migration.scrub_pass import ProofStatus, load_pass
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
@@ -25,7 +26,7 @@ from lionstate.progression.phases import Phase
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_activity, progression_sizes, progression_storage_state
 
-__all__ = ["Counts", "count_phases", "read_blocked", "read_status"]
+__all__ = ["Counts", "count_phases", "read_blocked", "read_status", "with_progress_held"]
 
 _s = progression_storage_state.c
 
@@ -120,6 +121,23 @@ def read_status(
         proof=ProofStatus.of(load_pass(conn)),
         elsewhere=read_elsewhere(conn, process, now),
     )
+
+
+def with_progress_held(found: MigrationStatus, *, keeps_lease: bool) -> MigrationStatus:
+    """The status with neither a rate nor a time left while nothing can move, as the asked process knows. Pure.
+
+    Args:
+        keeps_lease: Of the asked process; one that was disabled has the lease until its next tick.
+    """
+    # How long the store stays under load, or an error lasts, is not known.
+    held = (
+        found.throttle.throttled
+        or found.not_ready is not None
+        or found.owner.owner is None
+        or any(one.part in MOVING_PARTS for one in found.failing)
+        or (keeps_lease and found.automatic is False)
+    )
+    return replace(found, progress=held_back(found.progress, held=held))
 
 
 def _hottest(conn: Connection, limit: int, seen: Mapping[str, int]) -> tuple[HotProgression, ...]:

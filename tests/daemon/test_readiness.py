@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lionstate.engine import sqlite_file
 from lionstate.errors import BackendUnavailableError
 from lionstated import starting
 from lionstated.api import Verb, app, failures, listeners
@@ -364,6 +365,8 @@ async def test_a_store_file_that_is_moved_away_and_put_back(
     """Removed or replaced under a daemon: not ready, no write goes into what was moved, reads go on; then as before."""
     monkeypatch.setattr(failures, "_LOOK_SECONDS", 0.02)
     monkeypatch.setattr(failures, "_PROBE_SECONDS", 0.02)
+    # A look holds for 5 ms, and what is written within that is in the file that was moved.
+    monkeypatch.setattr(sqlite_file, "_LOOK_SECONDS", 0.0)
     path, aside = folder / "state.db", folder / "aside.db"
     real = assemble()
     settings = settings_for(folder, maintenance__enabled="false", database__sqlite_module="stdlib")
@@ -395,8 +398,10 @@ async def test_a_store_file_that_is_moved_away_and_put_back(
             assert (503, {"state": "unavailable", "reason": "store_moved"}) == await probe(daemon.addresses["ops"])
             assert 0.0 == daemon.metrics.registry.get_sample_value("lionstate_up")
             assert 200 == (await http.get("/v1/progressions/p")).status
+            assert "store_moved" == (await (await http.get("/v1/migration/status")).json())["not_ready"]
             aside.rename(path)
         await eventually(lambda: daemon.health.ready)
+        assert (await (await http.get("/v1/migration/status")).json())["not_ready"] is None
         assert 200 == (await append("after"))[0]
         assert ["before None", "before copy", "before link", "after"] == await (
             await http.get("/v1/progressions/p")

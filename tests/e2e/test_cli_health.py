@@ -59,8 +59,24 @@ def test_doctor_looks_and_changes_nothing(folder: Path, daemons: Daemons) -> Non
         found
     )
     assert "fail" not in found.values()
+    aside = folder / "aside.db"
+    path.rename(aside)
+    try:
+        deadline = time.monotonic() + 30
+        while lionstate("health", "--daemon", str(daemon.socket)).returncode == 0:
+            assert time.monotonic() < deadline
+        asked = lionstate("doctor", *flags, "--daemon", str(daemon.socket))
+        assert (1, "fail") == (asked.returncode, verdicts(asked)["store"])
+        told = lionstate("progression-migrate", "status", "--daemon", str(daemon.socket)).stdout
+        assert told.startswith("STORE: not ready: store_moved: put the store's file"), told
+    finally:
+        aside.rename(path)
     assert 0 == daemon.stop()
     before = contents(folder)
+    os.link(path, aside)
+    done = lionstate("doctor", *flags)
+    assert (1, "fail") == (done.returncode, verdicts(done)["links"])
+    aside.unlink()
     assert ("ok", "ok") == tuple(verdicts(lionstate("doctor", *flags))[name] for name in ("file", "store"))
     path.chmod(0o644)
     done = lionstate("doctor", "--url", path)
