@@ -33,7 +33,9 @@ class BoundSocket:
         """Close it and remove its file, if that is still ours."""
         self.sock.close()
         if self.path is not None and self._identity is not None and _identity(self.path) == self._identity:
-            os.unlink(self.path)
+            # In a folder that may not be written any more it stays, and the next start there replaces it.
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
         self._identity = None
         if self.path is not None and self._lock_fd is not None:
             _unlock(self.path, self._lock_fd)
@@ -125,7 +127,8 @@ def _lock(path: str) -> int:
 
 
 def _unlock(path: str, fd: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    # A folder that may not be written keeps it; a lock file that nobody holds says nothing.
+    with contextlib.suppress(OSError):
         os.unlink(path + ".lock")
     os.close(fd)
 

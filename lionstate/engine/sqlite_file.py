@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lionstate.engine.libraries import claim_file, is_affected, load_module, release_file
+from lionstate.engine.other_names import openers_by_another_name
 from lionstate.engine.ownership import StoreLock
 from lionstate.engine.settings import EngineSettings
 from lionstate.errors import BackendUnavailableError, InvalidInputError, SchemaError
@@ -20,6 +21,11 @@ _MOVED = (
     "the store's file was moved, replaced or removed while it is open here, and its path does not name it any more;"
     " nothing was written. Put that file back in its place and this goes on by itself; or stop this process, and start"
     " it on the file that is meant"
+)
+_OPENED_ELSEWHERE = (
+    "{} has this very file open under another name: it was moved or linked meanwhile (or its -shm was removed). Each"
+    " name has a write-ahead log of its own, and writes through both destroy the file; nothing was changed. Stop that"
+    " process first, which completes the file wherever it is by then; or put it back under the name that it had"
 )
 _LOG_LOST = (
     "the write-ahead log (-wal) of the store was removed, replaced or moved while it is open here; nothing was written"
@@ -72,8 +78,11 @@ class SqliteFile:
         Args:
             own: Whether `take` will be asked for the owner's lock.
         Raises:
-            BackendUnavailableError: The path cannot be used.
+            BackendUnavailableError: The path cannot be used, or a process has its file open under another name
+                (``opened_elsewhere``); to read it does no harm.
             TwoSqliteLibrariesError: Another SQLite library of this process would hold the same file.
+
+        Cost: a few ``stat`` and one read of the system's list of locks.
         """
         path = self.path
         if path is None:
@@ -91,6 +100,9 @@ class SqliteFile:
             if path.stat().st_nlink > 1 and not self._readonly:
                 # SQLite names the log and its locks after the path: two names are two logs, and commits are lost.
                 raise BackendUnavailableError("the store file has several hard links; open it under one name only")
+            if not self._readonly and (others := openers_by_another_name(path)):
+                who = ", ".join(str(process or "not visible from here") for process in others)
+                raise BackendUnavailableError(_OPENED_ELSEWHERE.format(f"process {who}"), reason="opened_elsewhere")
         except OSError as error:
             raise BackendUnavailableError(f"the store's file cannot be looked at: {error.strerror}") from error
 

@@ -51,7 +51,7 @@ class WithCause(StateError):
         Args:
             message: As for StateError.
             retry_after_seconds: As for StateError.
-            reason: ``disk_full``, ``no_answer`` or ``store_moved``, where that is known.
+            reason: ``disk_full``, ``no_answer``, ``opened_elsewhere`` or ``store_moved``, where that is known.
         """
         self.reason = reason
         super().__init__(message, retry_after_seconds=retry_after_seconds)

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.demo.legacy_store import main as write_legacy_store
-from tests.e2e.conftest import Daemons, lionstate, lionstated
+from tests.e2e.conftest import Daemons, lionstate, lionstated, lionstated_bound_by_modes
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -26,9 +27,15 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def refused(code: int, said: str, *arguments: str | Path, **env: str) -> str:
+def refused(
+    code: int,
+    said: str,
+    *arguments: str | Path,
+    start: Callable[..., subprocess.CompletedProcess[str]] = lionstated,
+    **env: str,
+) -> str:
     """Start lionstated, which must end with this code and one line that says this."""
-    done = lionstated(*arguments, **env)
+    done = start(*arguments, **env)
     assert (code, 1) == (done.returncode, len(done.stderr.splitlines())), done.stderr
     assert done.stderr.startswith("lionstated: ")
     assert said in done.stderr
@@ -189,6 +196,20 @@ def test_a_living_daemon_keeps_its_socket_and_its_store(folder: Path, daemons: D
     assert second.stop() == 0
     left = {name for name in contents(folder) if "sock" in name}
     assert left == set()
+
+
+def test_what_a_killed_daemon_left_in_a_folder_that_is_closed_now(folder: Path, daemons: Daemons) -> None:
+    """fault 61: neither its socket nor its lock can be removed."""
+    path = folder / "x.db"
+    daemon = daemons(path, listen__socket=str(folder / "x.db.sock"))
+    daemon.kill()
+    before = contents(folder)
+    folder.chmod(0o555)
+    try:
+        refused(4, "cannot bind", *store_flags(path), start=lionstated_bound_by_modes)
+    finally:
+        folder.chmod(0o700)
+    assert before == contents(folder)
 
 
 def test_a_path_that_is_too_long_for_a_socket(folder: Path) -> None:

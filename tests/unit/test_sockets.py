@@ -81,6 +81,21 @@ def test_release_leaves_a_successors_file(path: str) -> None:
         assert os.path.exists(path)
 
 
+def test_release_in_a_folder_that_is_closed_now(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be removed stays; the next one there replaces it."""
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    bound = bind_unix(path)
+    with monkeypatch.context() as closed:
+        closed.setattr(os, "unlink", refuse)
+        bound.release()
+    assert os.path.exists(path)
+    bind_unix(path).release()
+    assert not os.path.exists(path)
+
+
 def test_limits_and_missing_folders() -> None:
     with pytest.raises(InvalidInputError, match="107"):
         bind_unix("/tmp/" + "x" * 110)
