@@ -231,6 +231,11 @@ def _store(found: MigrationStatus) -> Iterator[Finding]:
 
 
 def _ways_out(error: StateError) -> str:
+    if error.code == "daemon_unreachable" and isinstance(error.__cause__, TimeoutError):
+        return (
+            "wake the daemon's process (kill -CONT), or relieve its machine; if it stays silent, kill it and start it"
+            " again: nothing that it acknowledged is lost"
+        )
     return {
         "closed": "try again",
         "ownership_conflict": "ask the daemon: pass --daemon with its address",
