@@ -5,17 +5,25 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, inspect
+from sqlalchemy import Connection, insert, inspect, select
 
 from lionstate.errors import InvalidInputError
 from lionstate.schema.evidence import admin_events
 from lionstate.schema.types import encode_json
 
-__all__ = ["DEFAULT_ACTOR", "insert_admin_event", "record_event"]
+__all__ = ["DEFAULT_ACTOR", "Event", "insert_admin_event", "last_event", "record_event"]
 
 DEFAULT_ACTOR = "lionstate"
+
+
+class Event(NamedTuple):
+    """Who did something, when (epoch seconds), and what is kept of it."""
+
+    actor: str
+    at: float
+    details: Mapping[str, Any]
 
 
 def insert_admin_event(
@@ -78,3 +86,18 @@ def record_event(
     """
     if inspect(conn).has_table(admin_events.name):
         insert_admin_event(conn, action=action, details=dict(details or {}), target_id=target_id, actor=actor, now=now)
+
+
+def last_event(conn: Connection, /, action: str, target_id: str) -> Event | None:
+    """The newest event of this action on one target; None without one, and without the table.
+
+    Cost: one catalogue look and the events of the target, in no order: an index of times would be walked for one.
+    """
+    if not inspect(conn).has_table(admin_events.name):
+        return None
+    kept = admin_events.c
+    query = select(kept.actor, kept.created_at, kept.details).where(kept.target_id == target_id, kept.action == action)
+    found = [
+        Event(actor, at, details if isinstance(details, dict) else {}) for actor, at, details in conn.execute(query)
+    ]
+    return max(found, key=lambda one: one.at, default=None)

@@ -89,10 +89,16 @@ def explain(
     if as_json:
         tables.print_json(found)
         return
-    facts = {name: value for name, value in asdict(found).items() if value is not None and name != "waits"}
+    facts = {
+        name: value for name, value in asdict(found).items() if value is not None and name not in ("waits", "orders")
+    }
     if found.size_bytes is not None:
         facts["size_bytes"] = tables.size(found.size_bytes)
     tables.print_facts(facts)
+    for one in found.orders:
+        if one.kind == "prioritize":
+            who = f"{one.actor}{tables.since(one.since)}{tables.until(one.expires_at)}"
+            tables.note(f"prioritized by {who}: {one.reason or 'no reason given'}")
     for line in found.waits or ("it waits for nothing",):
         tables.note(line)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lionstate.cli.reasons import owner_line, stuck_lines, what_to_do, why_not_compared, why_stopped
-from lionstate.cli.tables import console, duration, note, percent, print_json, printable, size
+from lionstate.cli.tables import console, duration, note, percent, print_json, printable, since, size, until
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -52,11 +52,10 @@ def pause_line(found: MigrationStatus) -> str:
     pause = found.pause
     if pause is None:
         return "migration: not paused"
-    until = (
-        "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
-    )
+    end = "until resumed" if pause.expires_at is None else f"for {max(0.0, pause.expires_at - time.time()):.0f} s more"
     verb = "STOPPED" if pause.stopped else "PAUSED"
-    return printable(f"migration: {verb} by {pause.actor}, {until}: {pause.reason or 'no reason given'}")
+    who = f"{pause.actor}{since(pause.since)}"
+    return printable(f"migration: {verb} by {who}, {end}: {pause.reason or 'no reason given'}")
 
 
 def _orders_line(found: MigrationStatus) -> str:
@@ -64,7 +63,8 @@ def _orders_line(found: MigrationStatus) -> str:
     told = []
     hold = found.orders.hold_all
     if hold is not None:
-        told.append(f"cutovers BY COMMAND ONLY by {hold.actor}: {hold.reason or 'no reason given'}")
+        who = f"{hold.actor}{since(hold.since)}{until(hold.expires_at)}"
+        told.append(f"cutovers BY COMMAND ONLY by {who}: {hold.reason or 'no reason given'}")
     told += [f"{kind} {count}" for kind, count in sorted(found.orders.counts.items())]
     return printable("; " + "; ".join(told)) if told else ""
 
@@ -81,11 +81,11 @@ def standing_lines(found: MigrationStatus) -> Iterator[str]:
             " `lionstate progression-migrate enable` begins it, `step` moves by hand"
         )
     elif found.maintenance_enabled is not None:
-        yield (
-            "automatic migration: enabled by the operator"
-            if found.maintenance_enabled
-            else "automatic migration: disabled by the operator: `lionstate progression-migrate enable` begins it"
-        )
+        order, is_on = found.maintenance_order, found.maintenance_enabled
+        who = "the operator" if order is None else f"{order.actor}{since(order.since)}"
+        why = "" if order is None else f": {order.reason or 'no reason given'}"
+        way = "" if is_on else "; `lionstate progression-migrate enable` begins it"
+        yield f"automatic migration: {'enabled' if is_on else 'disabled'} by {who}{why}{way}"
 
 
 def waiting_lines(found: MigrationStatus) -> Iterator[str]:

@@ -24,6 +24,7 @@ __all__ = [
     "print_json",
     "print_rows",
     "printable",
+    "since",
     "size",
     "until",
 ]
@@ -91,6 +92,11 @@ def ago(then: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit} ago"
     return f"{seconds:.0f} s ago"
+
+
+def since(began: float) -> str:
+    """Since when something is as it is, to follow a text."""
+    return f" since {cell('began_at', began)}"
 
 
 def until(end: float | None) -> str:

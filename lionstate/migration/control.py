@@ -15,7 +15,7 @@ from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import NotFoundError, PhaseConflictError
 from lionstate.migration.knob_values import read_knobs
 from lionstate.migration.knobs import Knobs, with_values
-from lionstate.migration.orders import OrderKind, keep_order, kept_order, take_back
+from lionstate.migration.orders import Order, OrderKind, keep_order, kept_order, take_back
 from lionstate.progression.control import COMPAT_READ_KEY, switch_is_on
 from lionstate.progression.phases import Authority, Phase
 from lionstate.progression.storage_state import lock_many, update_state
@@ -34,6 +34,7 @@ __all__ = [
     "get_pause",
     "get_row",
     "load",
+    "maintenance_order",
     "pause",
     "resume",
     "set_compat_read",
@@ -103,6 +104,12 @@ def get_pause(conn: Connection, /, now: float) -> Pause | None:
 def get_maintenance_enabled(conn: Connection, /) -> bool | None:
     """Whether the operator has persisted that maintenance runs; None leaves it to the settings (design §8)."""
     return switch_is_on(conn, MAINTENANCE_ENABLED_KEY) if _ROW.rows(conn, {"key": MAINTENANCE_ENABLED_KEY}) else None
+
+
+def maintenance_order(conn: Connection, /) -> Order | None:
+    """Who persisted whether maintenance runs, why and when; None leaves it to the settings. Cost: one seek."""
+    row = get_row(conn, MAINTENANCE_ENABLED_KEY)
+    return None if row is None else Order("maintenance", *row[1:])
 
 
 def load(conn: Connection, /, now: float, defaults: Knobs) -> Controls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, delete, select
 
@@ -27,6 +28,7 @@ from lionstate.schema import fence_exists, install_fence
 from lionstate.schema.own import migration_control, progression_sizes, progression_storage_state
 
 __all__ = [
+    "ROLLBACK_ACTION",
     "STICKY_HOLDS",
     "Mark",
     "cut_over",
@@ -39,6 +41,7 @@ __all__ = [
     "roll_back",
 ]
 
+ROLLBACK_ACTION: Final = "progression_migrate.rollback"
 STICKY_HOLDS = frozenset((HeldReason.OPERATOR, HeldReason.VERIFY_OVER_BUDGET))
 """Holds that only ``release`` lifts; the others are looked at again by every step."""
 
@@ -257,7 +260,7 @@ def roll_back(
     }
     update_state(conn, progression_id, changes)
     details = {"backfill_next": state.backfill_next, "source_count": state.source_count, "reason": reason}
-    record_event(conn, "progression_migrate.rollback", target_id=progression_id, details=details, actor=actor, now=now)
+    record_event(conn, ROLLBACK_ACTION, target_id=progression_id, details=details, actor=actor, now=now)
 
 
 def _state_of(conn: Connection, progression_id: str) -> StorageState | None:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, select
 
+from lionstate.audit import last_event
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode, HeldReason, NotFoundError
 from lionstate.migration import candidates
-from lionstate.migration.control import get_maintenance_enabled, get_pause
+from lionstate.migration.control import Pause, get_maintenance_enabled, get_pause, maintenance_order
+from lionstate.migration.cutover import ROLLBACK_ACTION
 from lionstate.migration.orders import Order, OrderKind, compat_everywhere, hold_all, orders_of, proof_of
 from lionstate.migration.report import ThrottleStatus
 from lionstate.migration.runbook import HELD_RUNBOOK, RUNBOOK
@@ -50,6 +52,7 @@ class Explanation:
         appends: Appends observed and kept while its JSON took them; None when none were kept.
         updated_at: Last change of its state, epoch seconds.
         cutover_at: When it was cut over.
+        orders: What an operator ordered for it, and is in force: who, why, since when and until when.
         ready_since: Stage ``ready``: when it was proved, while its cutover waits for a command; None otherwise.
     """
 
@@ -74,6 +77,7 @@ class Explanation:
     updated_at: float | None = None
     cutover_at: float | None = None
     ready_since: float | None = None
+    orders: tuple[Order, ...] = ()
 
 
 def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: bool | None = None) -> Explanation:
@@ -109,7 +113,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
         waits = [*store_waits(conn, now, automatic), *_order_waits(conn, ordered, None, now)]
         if size is None:
             waits.append("its size has not been measured yet: the next steps do that")
-        return replace(known, waits=tuple(waits))
+        return replace(known, waits=tuple(waits), orders=tuple(ordered.values()))
     is_dual = state.phase is Phase.DUAL
     compat = ordered.get(OrderKind.COMPAT_READ)
     is_compat = state.authority is Authority.ITEMS and compat_is_on(conn, state)
@@ -139,6 +143,7 @@ def explain(conn: Connection, /, progression_id: str, *, now: float, automatic: 
         updated_at=state.updated_at,
         cutover_at=state.cutover_at,
         ready_since=ready_since,
+        orders=tuple(ordered.values()),
     )
 
 
@@ -169,10 +174,12 @@ def store_waits(conn: Connection, now: float, automatic: bool | None = None) -> 
     waits = []
     pause = get_pause(conn, now)
     if pause is not None:
-        waits.append(f"migration is paused by {pause.actor}: resume it{_or_by_itself(pause.expires_at)}")
+        waits.append(f"migration is paused by {_by(pause)}: resume it{_or_by_itself(pause.expires_at)}")
     persisted = get_maintenance_enabled(conn)
     if persisted is False:
-        waits.append("automatic migration is disabled: enable it, or step by hand")
+        order = maintenance_order(conn)
+        by = "" if order is None else f" by {_by(order)}"
+        waits.append(f"automatic migration is disabled{by}: enable it, or step by hand")
     elif persisted is None and automatic is False:
         waits.append(
             "automatic migration is disabled in the daemon's settings (maintenance.enabled): enable it, or step by hand"
@@ -198,6 +205,12 @@ def _time(at: float) -> str:
         return f"epoch second {at:.0f}"
 
 
+def _by(order: Order | Pause) -> str:
+    """Who ordered it, since when, and why."""
+    why = "" if order.reason is None else f": {order.reason}"
+    return f"{order.actor} (since {_time(order.since)}{why})"
+
+
 def _or_by_itself(end: float | None) -> str:
     return "" if end is None else f"; it ends by itself at {_time(end)}"
 
@@ -207,12 +220,12 @@ def _order_waits(conn: Connection, ordered: Mapping[str, Order], appended: int |
     waits = []
     if (order := ordered.get(OrderKind.EXCLUDE)) is not None:
         end = "" if order.expires_at is None else f"{_time(order.expires_at)}, or "
-        waits.append(f"excluded by {order.actor}: automatic work passes over it until {end}exclude --clear")
+        waits.append(f"excluded by {_by(order)}: automatic work passes over it until {end}exclude --clear")
     held = ordered.get(OrderKind.HOLD) or hold_all(conn, now)
     if held is not None:
         way = "release" if held.progression_id else "release --all"
         waits.append(
-            f"its cutover is held by {held.actor}: cutover it by command, or {way}{_or_by_itself(held.expires_at)}"
+            f"its cutover is held by {_by(held)}: cutover it by command, or {way}{_or_by_itself(held.expires_at)}"
         )
     if appended is not None:
         waits.append(f"ready: proved, {appended} appended since; cutover proves it again first")
@@ -226,10 +239,23 @@ def _waits(conn: Connection, state: StorageState, now: float, automatic: bool | 
         return []
     waits = store_waits(conn, now, automatic)
     if state.held_reason is not None:
-        waits.append(f"held {state.held_reason}: {HELD_RUNBOOK[HeldReason(state.held_reason)]}")
+        waits.append(
+            f"held {state.held_reason}: {_rolled_back(conn, state)}{HELD_RUNBOOK[HeldReason(state.held_reason)]}"
+        )
     if state.phase is Phase.JSON and state.shadow_rows:
         waits.append("rows of its rolled back copy are removed first")
     complete = state.phase is Phase.DUAL and state.backfill_next == state.source_count
     if complete and state.held_reason is None and sighted_at(conn, now) is not None:
         waits.append(HELD_RUNBOOK[HeldReason.FOREIGN_WRITER])
     return waits
+
+
+def _rolled_back(conn: Connection, state: StorageState) -> str:
+    """Who rolled it back, which is what holds in ``json`` by the operator; empty for everything else."""
+    if state.phase is not Phase.JSON or state.held_reason != HeldReason.OPERATOR:
+        return ""
+    event = last_event(conn, ROLLBACK_ACTION, state.progression_id)
+    if event is None:
+        return ""
+    reason = event.details.get("reason")
+    return f"rolled back by {_by(Order(ROLLBACK_ACTION, event.actor, reason, event.at, None))}; "

@@ -12,7 +12,7 @@ from lionstate.migration.control import Pause
 from lionstate.migration.fence import FenceStatus
 from lionstate.migration.lane import Elsewhere, Failing
 from lionstate.migration.lease import Ownership
-from lionstate.migration.orders import Orders, Ready
+from lionstate.migration.orders import Order, Orders, Ready
 from lionstate.migration.progress import Progress
 from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.throttle import SignalStatus
@@ -321,6 +321,7 @@ class MigrationStatus:
         progress: How far it is, and how long it will take.
         maintenance_enabled: What the operator has persisted with ``enable`` or ``disable``; None leaves it to the
             daemon's settings.
+        maintenance_order: Who persisted that, why and when; None when nobody did.
         throttle: Why it waits for the store, as the process that is asked knows.
         proof: What was proved again since the cutovers.
         failing: What of migration fails, attempt after attempt, as the process that is asked knows.
@@ -360,3 +361,4 @@ class MigrationStatus:
     elsewhere: Elsewhere | None = None
     automatic: bool | None = None
     not_ready: str | None = None
+    maintenance_order: Order | None = None

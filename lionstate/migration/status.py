@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, or_, select
 from lionstate.dialects import dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration import candidates
-from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause
+from lionstate.migration.control import ACCEPT_FOREIGN_KEY, get_maintenance_enabled, get_pause, maintenance_order
 from lionstate.migration.fence import read_fence
 from lionstate.migration.foreign import read_foreign
 from lionstate.migration.lane import MOVING_PARTS, read_elsewhere
@@ -118,6 +118,7 @@ def read_status(
         ready=read_ready(conn),
         progress=progress,
         maintenance_enabled=get_maintenance_enabled(conn),
+        maintenance_order=maintenance_order(conn),
         proof=ProofStatus.of(load_pass(conn)),
         elsewhere=read_elsewhere(conn, process, now),
     )

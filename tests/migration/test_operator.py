@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -151,13 +152,27 @@ async def test_explain_follows_a_progression(backend: Backend, state: Any) -> No
         found.size_bytes,
     )
     await service.pause(reason="lunch")
-    await service.set_maintenance_enabled(False)
+    await service.set_maintenance_enabled(False, reason="release")
     paused, disabled = (await service.explain("p")).waits
-    assert "paused by test" in paused and "disabled" in disabled
+    at = r"\(since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    assert re.search(f"paused by test {at}: lunch\\)", paused)
+    assert re.search(f"disabled by test {at}: release\\)", disabled)
+    order = (await service.status()).maintenance_order
+    assert order is not None and ("test", "release") == (order.actor, order.reason)
     await service.resume()
     await service.set_maintenance_enabled(True)
-    await service.rollback("p")
+    await service.hold("p", reason="review")
+    await service.exclude("p")
+    await service.prioritize("p", reason="first")
     found = await service.explain("p")
+    excluded, held = found.waits
+    assert re.search(f"excluded by test {at}\\):", excluded) and re.search(f"held by test {at}: review\\)", held)
+    assert {"hold": "review", "exclude": None, "prioritize": "first"} == {one.kind: one.reason for one in found.orders}
+    await service.exclude("p", clear=True)
+    await service.release("p")
+    await service.rollback("p", reason="a mistake")
+    found = await service.explain("p")
+    assert re.search(f"rolled back by test {at}: a mistake\\); an operator holds it", found.waits[0])
     assert ("json", "operator", True) == (found.phase, found.held_reason, "removed first" in found.waits[-1])
     await service.release("p")
     await until_done(service)
