@@ -29,8 +29,8 @@ _OPENED_ELSEWHERE = (
     " process first, which completes the file wherever it is by then; or put it back under the name that it had"
 )
 _NOT_WRITABLE = (
-    "the store cannot be written: this user may not write {}; nothing was changed. Run as the owner of the store, or let"
-    " this user write there (chmod, chown, or a mount that is not read-only); who only reads may open it read-only"
+    "the store cannot be written: this user may not write {}; nothing was changed. Run as the owner of the store, or"
+    " let this user write there (chmod, chown, or a mount that is not read-only); who only reads may open it read-only"
 )
 _LOG_LOST = (
     "the write-ahead log (-wal) of the store was removed, replaced or moved while it is open here; nothing was written"
