@@ -12,6 +12,7 @@ from types import ModuleType
 from lionstate.engine.libraries import claim_file, is_affected, load_module, release_file
 from lionstate.engine.other_names import openers_by_another_name
 from lionstate.engine.ownership import StoreLock
+from lionstate.engine.rights import what_is_not_writable
 from lionstate.engine.settings import EngineSettings
 from lionstate.errors import BackendUnavailableError, InvalidInputError, SchemaError
 
@@ -27,6 +28,10 @@ _OPENED_ELSEWHERE = (
     " name has a write-ahead log of its own, and writes through both destroy the file; nothing was changed. Stop that"
     " process first, which completes the file wherever it is by then; or put it back under the name that it had"
 )
+_NOT_WRITABLE = (
+    "the store cannot be written: this user may not write {}; nothing was changed. Run as the owner of the store, or"
+    " let this user write there (chmod, chown, or a mount that is not read-only); who only reads may open it read-only"
+)
 _LOG_LOST = (
     "the write-ahead log (-wal) of the store was removed, replaced or moved while it is open here; nothing was written"
     " now. What was acknowledged before is in the log that is still open, and goes from there into the store's file at"
@@ -36,6 +41,17 @@ _LOG_LOST = (
 # A look costs as much as a statement: no more of them than this under load. What is written in between is where the
 # writes just before are.
 _LOOK_SECONDS = 0.005
+
+
+def _refuse_to_write(path: Path) -> None:
+    if path.stat().st_nlink > 1:
+        # SQLite names the log and its locks after the path: two names are two logs, and commits are lost.
+        raise BackendUnavailableError("the store file has several hard links; open it under one name only")
+    if (closed := what_is_not_writable(path)) is not None:
+        raise BackendUnavailableError(_NOT_WRITABLE.format(closed))
+    if others := openers_by_another_name(path):
+        who = ", ".join(str(process or "not visible from here") for process in others)
+        raise BackendUnavailableError(_OPENED_ELSEWHERE.format(f"process {who}"), reason="opened_elsewhere")
 
 
 class SqliteFile:
@@ -78,8 +94,8 @@ class SqliteFile:
         Args:
             own: Whether `take` will be asked for the owner's lock.
         Raises:
-            BackendUnavailableError: The path cannot be used, or a process has its file open under another name
-                (``opened_elsewhere``); to read it does no harm.
+            BackendUnavailableError: The path cannot be used; or, unless it is only read, the store cannot be written,
+                or a process has its file open under another name (``opened_elsewhere``).
             TwoSqliteLibrariesError: Another SQLite library of this process would hold the same file.
 
         Cost: a few ``stat`` and one read of the system's list of locks.
@@ -97,12 +113,8 @@ class SqliteFile:
             if not path.exists():
                 return
             self._claim = claim_file(path, self.module.__name__)
-            if path.stat().st_nlink > 1 and not self._readonly:
-                # SQLite names the log and its locks after the path: two names are two logs, and commits are lost.
-                raise BackendUnavailableError("the store file has several hard links; open it under one name only")
-            if not self._readonly and (others := openers_by_another_name(path)):
-                who = ", ".join(str(process or "not visible from here") for process in others)
-                raise BackendUnavailableError(_OPENED_ELSEWHERE.format(f"process {who}"), reason="opened_elsewhere")
+            if not self._readonly:
+                _refuse_to_write(path)
         except OSError as error:
             raise BackendUnavailableError(f"the store's file cannot be looked at: {error.strerror}") from error
 

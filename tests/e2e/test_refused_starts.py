@@ -212,6 +212,27 @@ def test_what_a_killed_daemon_left_in_a_folder_that_is_closed_now(folder: Path, 
     assert before == contents(folder)
 
 
+def test_a_store_that_cannot_be_written(folder: Path, daemons: Daemons) -> None:
+    """SQLite opens it all the same, and the daemon was ready until the first write."""
+    store = folder / "store"
+    store.mkdir()
+    path, log = store / "x.db", store / "x.db-wal"
+    daemons(path, listen__socket=str(folder / "x.sock")).kill()
+    flags = [*store_flags(path), "--listen-socket", folder / "other.sock"]
+    for closed, mode in ((path, 0o400), (log, 0o400), (store / "x.db-shm", 0o400), (store, 0o555)):
+        if closed == store:
+            # Nobody has to make anything there while the log is.
+            log.rename(folder / "log")
+        before, was = contents(store), closed.stat().st_mode
+        closed.chmod(mode)
+        try:
+            said = refused(4, "the store cannot be written", *flags, start=lionstated_bound_by_modes)
+        finally:
+            closed.chmod(was)
+        assert f"may not write {'the folder ' if closed == store else ''}{closed.resolve()};" in said
+        assert before == contents(store)
+
+
 def test_a_path_that_is_too_long_for_a_socket(folder: Path) -> None:
     """fault 61: a state path of 140 bytes."""
     path = folder / ("d" * (140 - len(str(folder)) - 6)) / "x.db"
