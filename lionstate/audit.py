@@ -13,17 +13,19 @@ from lionstate.errors import InvalidInputError
 from lionstate.schema.evidence import admin_events
 from lionstate.schema.types import encode_json
 
-__all__ = ["DEFAULT_ACTOR", "Event", "insert_admin_event", "last_event", "record_event"]
+__all__ = ["DEFAULT_ACTOR", "Event", "insert_admin_event", "last_event", "list_events", "record_event"]
 
 DEFAULT_ACTOR = "lionstate"
 
 
 class Event(NamedTuple):
-    """Who did something, when (epoch seconds), and what is kept of it."""
+    """Who did something, when (epoch seconds), what is kept of it, and to what."""
 
     actor: str
     at: float
     details: Mapping[str, Any]
+    action: str
+    target_id: str | None
 
 
 def insert_admin_event(
@@ -91,13 +93,26 @@ def record_event(
 def last_event(conn: Connection, /, action: str, target_id: str) -> Event | None:
     """The newest event of this action on one target; None without one, and without the table.
 
-    Cost: one catalogue look and the events of the target, in no order: an index of times would be walked for one.
+    Cost: as ``list_events`` with a target.
+    """
+    return next(iter(list_events(conn, action, target_id=target_id, limit=1)), None)
+
+
+def list_events(conn: Connection, /, prefix: str, *, target_id: str | None, limit: int) -> list[Event]:
+    """The newest events whose action begins with ``prefix``, newest first; [] without the table.
+
+    Cost: one catalogue look and, with a target, its events; without one a walk down the index of times that passes
+    over the events of others until ``limit`` are found.
     """
     if not inspect(conn).has_table(admin_events.name):
-        return None
+        return []
     kept = admin_events.c
-    query = select(kept.actor, kept.created_at, kept.details).where(kept.target_id == target_id, kept.action == action)
-    found = [
-        Event(actor, at, details if isinstance(details, dict) else {}) for actor, at, details in conn.execute(query)
-    ]
-    return max(found, key=lambda one: one.at, default=None)
+    query = select(kept.actor, kept.created_at, kept.details, kept.action, kept.target_id)
+    query = query.where(kept.action.startswith(prefix, autoescape=True))
+    if target_id is None:
+        query = query.order_by(kept.created_at.desc(), kept.id.desc())
+    else:
+        # Not the index of times, which would be walked for the few events of one target.
+        query = query.where(kept.target_id == target_id).order_by((kept.created_at + 0.0).desc(), kept.id.desc())
+    rows = conn.execute(query.limit(limit))
+    return [Event(row[0], row[1], row[2] if isinstance(row[2], dict) else {}, row[3], row[4]) for row in rows]

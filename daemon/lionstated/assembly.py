@@ -208,6 +208,7 @@ def _verbs(service: ProgressionMigrationService, timer: MaintenanceTimer) -> dic
         "plan": service.plan,
         "preflight": service.preflight,
         "explain": service.explain,
+        "audit": service.audit,
         "fence/status": service.fence_status,
         "knobs": service.knobs,
     }

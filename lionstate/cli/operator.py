@@ -15,7 +15,7 @@ from lionstate.cli.rehearse import rehearse
 from lionstate.errors import BlockedCode, InvalidInputError
 
 if TYPE_CHECKING:
-    from lionstate.migration import BlockedProgression, Explanation, Preflight
+    from lionstate.migration import AuditEvent, BlockedProgression, Explanation, Preflight
 
 __all__ = ["mount"]
 
@@ -28,7 +28,7 @@ blocked = typer.Typer(help="Progressions that could not be migrated, and the way
 
 def mount(app: typer.Typer) -> None:
     """Put the verbs on the command of migration."""
-    for verb in (preflight, plan, rehearse, explain, rollback):
+    for verb in (preflight, plan, rehearse, explain, audit, rollback):
         app.command()(verb)
     app.add_typer(blocked, name="blocked")
 
@@ -101,6 +101,26 @@ def explain(
             tables.note(f"prioritized by {who}: {one.reason or 'no reason given'}")
     for line in found.waits or ("it waits for nothing",):
         tables.note(line)
+
+
+def audit(
+    url: Url = None,
+    daemon: Daemon = None,
+    token: Token = None,
+    progression: Annotated[str | None, typer.Option(help="Of this progression only, also when it was deleted.")] = None,
+    limit: Annotated[int, typer.Option(help="Events, 1 to 10,000.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show who did what to the migration, when and why, newest first."""
+    found: tuple[AuditEvent, ...] = run_on_migration(
+        (url, daemon, token), lambda service: service.audit(progression_id=progression, limit=limit), reads=True
+    )
+    if as_json:
+        tables.print_json({"events": found})
+        return
+    columns = ("at", "action", "actor", "reason", "progression_id", "details")
+    rows = [[tables.cell(f"event_{name}", getattr(one, name) or None) for name in columns] for one in found]
+    tables.print_rows(rows, ("when", "action", "actor", "reason", "progression", "details"))
 
 
 @blocked.command("list")

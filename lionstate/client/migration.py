@@ -14,6 +14,7 @@ from lionstate.client.orders import RemoteOrders
 from lionstate.client.transport import Transport
 from lionstate.errors import WireError
 from lionstate.migration import (
+    AuditEvent,
     BlockedProgression,
     Explanation,
     Foreign,
@@ -34,7 +35,7 @@ from lionstate.migration import (
 __all__ = ["RemoteMigration"]
 
 _READS = frozenset(
-    {"status", "verify", "blocked", "preflight", "plan", "explain", "fence/status", "knobs", "rehearsal"}
+    {"audit", "status", "verify", "blocked", "preflight", "plan", "explain", "fence/status", "knobs", "rehearsal"}
 )
 # What reads whole histories takes as long as they are; the daemon answers in the end.
 _LONG_SECONDS = 3600.0
@@ -130,6 +131,12 @@ class RemoteMigration(RemoteOrders):
         found: tuple[BlockedProgression, ...] = await self._verb(
             "blocked", ProgressionMigrationService.blocked, {"limit": limit}
         )
+        return found
+
+    async def audit(self, *, progression_id: str | None = None, limit: int = 100) -> tuple[AuditEvent, ...]:
+        """Who did what, when and why, newest first."""
+        params = {"progression_id": progression_id, "limit": limit}
+        found: tuple[AuditEvent, ...] = await self._verb("audit", ProgressionMigrationService.audit, params)
         return found
 
     async def preflight(self, *, limit: int = 20) -> Preflight:

@@ -31,6 +31,7 @@ from lionstate.migration.scrub import ScrubSlice
 from lionstate.migration.scrub_pass import ProofStatus
 from lionstate.migration.service import ProgressionMigrationService
 from lionstate.migration.throttle import SignalStatus
+from lionstate.migration.trail import AuditEvent
 from lionstate.migration.unblock import Foreign, Representation
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "MIGRATABLE",
     "RUNBOOK",
     "Activity",
+    "AuditEvent",
     "BlockedProgression",
     "Elsewhere",
     "Explanation",

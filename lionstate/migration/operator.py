@@ -24,6 +24,7 @@ from lionstate.migration.rebuild import rebuild as rebuild_rows
 from lionstate.migration.report import BlockedProgression
 from lionstate.migration.scrub import Scrubber, ScrubSlice
 from lionstate.migration.status import read_blocked
+from lionstate.migration.trail import AuditEvent, read_trail
 from lionstate.migration.unblock import Foreign, Representation, retry, unblock
 from lionstate.progression.phases import Phase, new_generation
 
@@ -140,6 +141,19 @@ class OperatorVerbs(Acting):
         """
         script = bound(read_blocked, limit=checked_limit(limit, 1))
         found: tuple[BlockedProgression, ...] = await self._store.read(script)
+        return found
+
+    async def audit(self, *, progression_id: str | None = None, limit: int = 100) -> tuple[AuditEvent, ...]:
+        """The audit trail of migration, newest first: who did what, when and why.
+
+        Args:
+            progression_id: Of this one only, also when it was deleted.
+            limit: Rows, 1 to 10,000.
+
+        Contract: design decision 26.
+        """
+        script = bound(read_trail, progression_id=progression_id, limit=checked_limit(limit, 1))
+        found: tuple[AuditEvent, ...] = await self._store.read(script)
         return found
 
     async def retry(self, progression_id: str, *, reason: str | None = None) -> None:

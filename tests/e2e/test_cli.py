@@ -518,3 +518,8 @@ def test_a_rollback_holds_until_released(shell: Shell) -> None:
     assert {"phase": "json"} == shell.json("rollback p --reason test")
     assert re.search(r"rolled back by \S+ \(since 20.* UTC: test\); an operator holds it", shell("explain p"))
     assert {"was_held": True} == shell.json("release p")
+    released, event = shell.json("audit --progression p --limit 2")["events"]
+    assert ("release", "rollback", "test") == (released["action"], event["action"], event["reason"])
+    assert ("p", 500) == (event["progression_id"], event["details"]["backfill_next"])
+    assert re.search(r"^when .*\n20\S+ \S+ +release +.*\n20\S+ \S+ +rollback +\S+ +test +p +\{", shell("audit"))
+    assert [] == shell.json("audit --progression nope")["events"]

@@ -29,6 +29,7 @@ LINES = (
     "plan",
     "rehearse --daemon d",
     "explain p",
+    "audit",
     "rollback p",
     "compat-read p --enable",
     "compat-read --all --enable",
