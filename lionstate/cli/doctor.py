@@ -151,8 +151,8 @@ def _files(path: Path) -> Iterator[Finding]:
     if found.st_nlink > 1:
         do = "keep one name and remove the others: each would have a log of its own, so it is opened under none"
         yield Finding("links", "fail", f"the file has {found.st_nlink} names (hard links)", do)
-    if others := openers_by_another_name(path):
-        who = ", ".join(str(process or "not visible from here") for process in others)
+    if elsewhere := openers_by_another_name(path):
+        who = ", ".join(str(process or "not visible from here") for process in elsewhere)
         do = (
             "stop that process first, or put the file back under the name that it had: nothing writes it under this one"
         )
