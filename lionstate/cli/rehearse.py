@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,6 +63,8 @@ def _here(url: str, keep: Path | None, target: str | None, *, show: bool) -> Reh
 
 def _there(where: Where, target: str | None, *, show: bool) -> Rehearsal:
     """In the daemon, which is asked how far it is meanwhile; one that does not know that verb yet tells nothing."""
+    # Not above: help would pay for it.
+    import asyncio
 
     async def work(service: Any) -> Rehearsal:
         running: asyncio.Task[Rehearsal] = asyncio.ensure_future(service.rehearse(target=target))

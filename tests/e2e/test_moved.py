@@ -38,6 +38,9 @@ async def test_its_other_name_is_refused_and_back_in_place_it_goes_on(daemons: D
             assert (4, "") == (done.returncode, done.stdout), done.stderr
             assert f"process {daemon.process.pid} has this very file open under another name" in done.stderr
         assert ["e.db"] == [name for name in os.listdir(folder) if name.startswith("e.db")]
+        done = await asyncio.to_thread(lionstate, "doctor", "--url", moved, COLUMNS="200")
+        assert f"process {daemon.process.pid} has the file open under another name" in done.stdout
+        assert 0 != done.returncode
         path.unlink()
         moved.rename(path)
         ids.append("after")
