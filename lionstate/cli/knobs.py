@@ -38,8 +38,17 @@ def get_knobs(
     if as_json:
         tables.print_json({"knobs": found})
         return
+    from lionstate.migration.knobs import spelled
+
     rows = [
-        [one.name, f"{one.value:g}", f"{one.default:g}", f"{one.low:g} to {one.high:g}", _origin(one), one.what]
+        [
+            one.name,
+            spelled(one.value),
+            spelled(one.default),
+            f"{spelled(one.low)} to {spelled(one.high)}",
+            _origin(one),
+            one.what,
+        ]
         for one in found
     ]
     tables.print_rows(rows, ("knob", "value", "default", "bounds", "set by", "what"))
@@ -75,4 +84,6 @@ def set_knob(
         (url, daemon, token),
         lambda service: service.set_knob(name, number, reason=reason, expires_at=expires_at),
     )
-    tables.done(f"{one.name} is {one.value:g}", facts={"knob": one}, as_json=as_json)
+    from lionstate.migration.knobs import spelled
+
+    tables.done(f"{one.name} is {spelled(one.value)}", facts={"knob": one}, as_json=as_json)

@@ -139,7 +139,12 @@ def progress_lines(found: MigrationStatus) -> list[str]:
     rate = "" if progress.items_per_second is None else f", {progress.items_per_second:,.0f} items a second"
     stays = f", {progress.kept_back:,} of them held, excluded or waiting for a command" if progress.kept_back else ""
     left = f"left: {progress.left:,} progressions{size_left}{stays}"
-    return [done, left, f"time left: {duration(progress.eta_seconds)}{rate}"]
+    lines = [done, left, f"time left: {duration(progress.eta_seconds)}{rate}"]
+    if progress.kept_back == progress.left:
+        lines.append(
+            "nothing of that moves by itself: `release`, `exclude --clear` or `cutover` lets it go on; `explain` says which"
+        )
+    return lines
 
 
 def _proof_lines(found: MigrationStatus) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lionstate.errors import InvalidInputError
 
-__all__ = ["KNOBS", "Knob", "KnobSetting", "Knobs", "checked_knob", "with_values"]
+__all__ = ["KNOBS", "Knob", "KnobSetting", "Knobs", "checked_knob", "spelled", "with_values"]
 
 _MIB = 1024 * 1024
 
@@ -112,6 +112,11 @@ class KnobSetting:
     expires_at: float | None = None
 
 
+def spelled(value: float) -> str:
+    """A value for people: thousands grouped, a large one whole, no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 100_000 else f"{value:,.6g}"
+
+
 def checked_knob(name: str, value: object) -> float:
     """The value of a knob, within its bounds and of its type.
 
@@ -123,7 +128,7 @@ def checked_knob(name: str, value: object) -> float:
     if knob is None:
         raise InvalidInputError(f"there is no such knob; there are {', '.join(KNOBS)}")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not knob.low <= value <= knob.high:
-        raise InvalidInputError(f"{name} must be a number from {knob.low:g} to {knob.high:g}")
+        raise InvalidInputError(f"{name} must be a number from {spelled(knob.low)} to {spelled(knob.high)}")
     if knob.is_whole and value != int(value):
         raise InvalidInputError(f"{name} must be a whole number")
     return int(value) if knob.is_whole else float(value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lionstate.codes import ThrottleSignal
-from lionstate.migration.knobs import Knobs
+from lionstate.migration.knobs import Knobs, spelled
 
 __all__ = ["SIGNAL_UNAVAILABLE", "Allowance", "ErrorBudget", "SignalStatus", "Starvation", "Throttle", "reading"]
 
@@ -48,9 +48,9 @@ def reading(signal: str, value: float | None) -> str:
         return "unknown"
     knob = _LIMITS.get(signal, "")
     if knob.endswith("_seconds"):
-        return f"{value:,.6g} s"
+        return f"{spelled(value)} s"
     if not knob.endswith("_bytes"):
-        return f"{value:,.6g}"
+        return spelled(value)
     unit, name = next(((unit, name) for unit, name in ((_GIB, "GiB"), (_MIB, "MiB")) if value >= unit), (_KIB, "KiB"))
     return f"{value / unit:,.1f} {name}{'/s' if signal == ThrottleSignal.WAL_RATE else ''}"
 

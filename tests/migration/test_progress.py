@@ -118,7 +118,9 @@ async def test_what_cannot_move_has_no_time_left(backend: Backend, quick: None) 
     told = progress_lines(status)
     assert "waiting: " in told[0] and told[1].endswith("3 of them held, excluded or waiting for a command")
     assert "time left: unknown" == told[2]
+    assert told[3].startswith("nothing of that moves by itself: ")
     await service.exclude("other", clear=True)
+    assert 3 == len(progress_lines(await service.status()))
     assert (2, Activity.MOVING) == (lambda one: (one.kept_back, one.activity))((await service.status()).progress)
 
 

@@ -35,6 +35,8 @@ LOCK, WAL, DISK = ThrottleSignal.LOCK_WAIT, ThrottleSignal.WAL_FRAMES, ThrottleS
         ("wal_rate", 67_108_864.0, "64.0 MiB/s"),
         ("lock_wait", 0.25, "0.25 s"),
         ("wal_frames", 20_001.0, "20,001"),
+        ("wal_frames", 2_496_490.0, "2,496,490"),
+        ("lock_wait", 99_999.96, "100,000 s"),
         ("of another version", 3.0, "3"),
         ("free_disk", None, "unknown"),
     ],
