@@ -142,7 +142,7 @@ def progress_lines(found: MigrationStatus) -> list[str]:
     lines = [done, left, f"time left: {duration(progress.eta_seconds)}{rate}"]
     if progress.kept_back == progress.left:
         lines.append(
-            "nothing of that moves by itself: `release`, `exclude --clear` or `cutover` lets it go on; `explain` says which"
+            "nothing of that moves by itself: `release`, `exclude --clear` or `cutover` lets it go on; see `explain`"
         )
     return lines
 
