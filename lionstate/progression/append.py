@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import Statement, dialect_of
 from lionstate.dialects.appends import TriedAppend
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Refused, Reply
@@ -35,9 +35,12 @@ from lionstate.progression.storage_state import (
 )
 from lionstate.progression.stored_json import stored_json
 from lionstate.schema.conversation import progressions
+from lionstate.schema.own import progression_storage_state
 
 __all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
 
+_state = progression_storage_state.c
+_GENERATION: Final = Statement(select(_state.generation).where(_state.progression_id == bindparam("pid")))
 _COLLECTIONS_FOR: dict[str, Any] = {}
 
 
@@ -254,11 +257,10 @@ def _lone(pair: tuple[str, str], state: AppendState) -> Reply:
 
 def _is_there(conn: Connection, *, pair: tuple[str, str], before: AppendState) -> bool | None:
     """Whether an id stands among the items; None where it may have been taken away again since ``before``."""
-    now, members = lock_for_append(conn, [pair])
-    if members:
+    if dialect_of(conn).existing_items(conn, [pair]):
         return True
-    state = now[0][2] if now else None
-    return False if state is not None and state.generation == before.generation else None
+    now = _GENERATION.rows(conn, {"pid": pair[0]})
+    return False if now and now[0][0] == before.generation else None
 
 
 def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) -> Refused | Reply:

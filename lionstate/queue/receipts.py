@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -199,7 +199,8 @@ class Receipts:
                 _forget.run(conn, claim.key.row)
             elif (text := _outcome(claim.codec, found)) is not None:
                 _settle.run(conn, {**claim.key.row, "text": text})
-            return found
+            # Its own rows do not tell whether its receipt is there.
+            return replace(found, is_there=None) if isinstance(found, Reply) else found
 
         return run
 

@@ -245,7 +245,7 @@ def one_core() -> Iterator[None]:
 
 
 def grown_log(path: Path) -> None:
-    """Bring the write-ahead log of an idle store to the length that it has in long use.
+    """Bring the write-ahead log of an idle store to the length that it has in long use, if it keeps one.
 
     A commit at FULL that makes the file longer was measured at 0.1 ms more than one that writes over old frames, so
     a store that had written more before it is measured looked faster. SQLite takes nothing behind the last frame for

@@ -22,7 +22,7 @@ __all__ = ["PostgresqlFloor", "SqliteFloor"]
 _NEXT = "SELECT phase, next_ordinal FROM progression_storage_state WHERE progression_id = ?"
 _IS_ITEM = "SELECT 1 FROM progression_items WHERE progression_id = ? AND message_id = ? LIMIT 1"
 _ITEM = "INSERT INTO progression_items (progression_id, ordinal, message_id) VALUES (?, ?, ?)"
-_ADVANCE = "UPDATE progression_storage_state SET next_ordinal = ?, updated_at = ? WHERE progression_id = ?"
+_ADVANCE = "UPDATE progression_storage_state SET next_ordinal = ? WHERE progression_id = ?"
 _UPSERT = (
     "INSERT INTO messages (id, created_at, node_metadata, content, sender, recipient, channel, role, lion_class)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET node_metadata = excluded.node_metadata,"
@@ -50,7 +50,7 @@ def _row(message: dict[str, Any]) -> tuple[Any, ...]:
 
 
 class SqliteFloor:
-    """One raw connection with the pragmas of lionstate's writer."""
+    """One raw connection with the pragmas of lionstate's writer, and a log that may grow as long as that one's."""
 
     def __init__(self, path: Path, module: ModuleType, synchronous: str) -> None:
         """Connect."""
@@ -61,20 +61,21 @@ class SqliteFloor:
             f"synchronous = {synchronous}",
             "foreign_keys = ON",
             "cache_size = -64000",
+            "wal_autocheckpoint = 8000",
         ):
             self.driver.execute(f"PRAGMA {pragma}")
 
-    def _append(self, execute: Any, pid: str, mid: str, now: float) -> None:
+    def _append(self, execute: Any, pid: str, mid: str) -> None:
         _, following = execute(_NEXT, (pid,)).fetchone()
         if execute(_IS_ITEM, (pid, mid)).fetchone() is None:
             execute(_ITEM, (pid, following, mid))
-            execute(_ADVANCE, (following + 1, now, pid))
+            execute(_ADVANCE, (following + 1, pid))
 
     def append(self, pid: str, mid: str) -> None:
         """One append in a transaction of its own."""
         execute = self.driver.execute
         execute("BEGIN IMMEDIATE")
-        self._append(execute, pid, mid, time.time())
+        self._append(execute, pid, mid)
         execute("COMMIT")
 
     def record(self, message: dict[str, Any], conversation: Conversation, places: int = 2) -> None:
@@ -84,17 +85,17 @@ class SqliteFloor:
         execute("BEGIN IMMEDIATE")
         execute(_UPSERT, row)
         for pid in conversation.progressions[:places]:
-            self._append(execute, pid, message["id"], now)
+            self._append(execute, pid, message["id"])
         execute(_TOUCH, (now, now, conversation.session))
         execute("COMMIT")
 
     def append_batch(self, pairs: Sequence[tuple[str, str]]) -> None:
         """So many appends in one transaction, each progression advanced once."""
         self.driver.execute("BEGIN IMMEDIATE")
-        self._append_all(pairs, time.time())
+        self._append_all(pairs)
         self.driver.execute("COMMIT")
 
-    def _append_all(self, pairs: Sequence[tuple[str, str]], now: float) -> None:
+    def _append_all(self, pairs: Sequence[tuple[str, str]]) -> None:
         execute = self.driver.execute
         following: dict[str, int] = {}
         items = []
@@ -105,14 +106,14 @@ class SqliteFloor:
                 items.append((pid, following[pid], mid))
                 following[pid] += 1
         self.driver.executemany(_ITEM, items)
-        self.driver.executemany(_ADVANCE, [(count, now, pid) for pid, count in following.items()])
+        self.driver.executemany(_ADVANCE, [(count, pid) for pid, count in following.items()])
 
     def record_batch(self, batch: Sequence[tuple[dict[str, Any], Conversation]]) -> None:
         """So many messages in one transaction."""
         rows, now = [_row(message) for message, _ in batch], time.time()
         self.driver.execute("BEGIN IMMEDIATE")
         self.driver.executemany(_UPSERT, rows)
-        self._append_all([(pid, message["id"]) for message, talk in batch for pid in talk.progressions], now)
+        self._append_all([(pid, message["id"]) for message, talk in batch for pid in talk.progressions])
         self.driver.executemany(_TOUCH, [(now, now, session) for session in {talk.session for _, talk in batch}])
         self.driver.execute("COMMIT")
 
@@ -140,7 +141,7 @@ _PG_ITEMS = (
     " SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])"
 )
 _PG_ADVANCE = (
-    "UPDATE progression_storage_state s SET next_ordinal = g.following, updated_at = $3"
+    "UPDATE progression_storage_state s SET next_ordinal = g.following"
     " FROM unnest($1::text[], $2::bigint[]) AS g(pid, following) WHERE s.progression_id = g.pid"
 )
 _PG_UPSERT = (
@@ -177,7 +178,7 @@ class PostgresqlFloor:
     async def append_batch(self, pairs: Sequence[tuple[str, str]]) -> None:
         """So many appends in one transaction."""
         async with self.conn.transaction():
-            await self._append_all(pairs, time.time())
+            await self._append_all(pairs)
 
     async def record(self, message: dict[str, Any], conversation: Conversation) -> None:
         """One message in a transaction of its own."""
@@ -189,11 +190,11 @@ class PostgresqlFloor:
         now = time.time()
         async with self.conn.transaction():
             pairs = [(pid, message["id"]) for message, talk in batch for pid in talk.progressions]
-            await self._append_all(pairs, now)
+            await self._append_all(pairs)
             await self.conn.execute(_PG_UPSERT, *columns)
             await self.conn.execute(_PG_TOUCH, sorted({talk.session for _, talk in batch}), now)
 
-    async def _append_all(self, pairs: Sequence[tuple[str, str]], now: float) -> None:
+    async def _append_all(self, pairs: Sequence[tuple[str, str]]) -> None:
         conn = self.conn
         pids = sorted({pid for pid, _ in pairs})
         await conn.fetch(_PG_PARENTS, pids)
@@ -207,7 +208,7 @@ class PostgresqlFloor:
                 following[pid] += 1
         if items:
             await conn.execute(_PG_ITEMS, *map(list, zip(*items, strict=True)))
-            await conn.execute(_PG_ADVANCE, list(following), list(following.values()), now)
+            await conn.execute(_PG_ADVANCE, list(following), list(following.values()))
 
     async def close(self) -> None:
         """Disconnect."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ class Lionstate(Subject):
             branch_progression_id=self.talk.branch_progression,
             session_progression_id=self.talk.session_progression,
         )
+
+    async def record_repeating(self, number: int) -> None:
+        """One live message; every tenth is sent again, as by a caller that missed the answer."""
+        await self.record(number)
+        if number % 10 == 0:
+            await self.record(number)
 
     async def record_once(self, number: int) -> None:
         """One message into one conversation, as the peers have it: its row and one place."""
@@ -116,18 +123,30 @@ class Lionstate(Subject):
             if str(step.stop_reason) not in ("cap_items", "cap_bytes", "cap_seconds", "busy", "throttled"):
                 break
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        query = "SELECT phase FROM progression_storage_state WHERE progression_id = ?"
+        row = await self.state.fetch_one(query, [self.talk.branch_progression])
         return {
+            "phase": row["phase"] if row else "json",
             "reason": str(step.stop_reason),
             "held": {str(name): count for name, count in dict(step.held).items()},
             "steps": steps,
             "seconds": time.monotonic() - began,
             "above_idle": _memory("VmHWM") - idle,
-            "largest_child": children,
+            "largest_child": max(children, *_living_children(os.getpid()), 0),
         }
 
     async def close(self) -> None:
         """Close the store."""
         await self.state.close()
+
+
+def _living_children(pid: int) -> Iterator[int]:
+    """The peak of memory of each process that a process has started, and of those that these have."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            status = Path(f"/proc/{child}/status").read_text()
+            yield sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+            yield from _living_children(int(child))
 
 
 def _written_bytes() -> int:

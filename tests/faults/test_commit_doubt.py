@@ -19,6 +19,8 @@ import pytest
 from lionstate.engine import EngineSettings
 from lionstate.engine.sqlite import SqliteWriter
 from lionstate.errors import BackendError, BackendUnavailableError, OutcomeUnknownError, StateError
+from lionstate.operations import OPERATIONS
+from lionstate.queue import RequestKey
 from lionstate.store import Store
 from tests.support.children import child
 from tests.support.store_calls import append, execute, put_items_progression, put_progression, read_ids
@@ -184,6 +186,24 @@ async def test_what_others_have_replaced_since_is_unknown(
             with pytest.raises(StateError) as raised:
                 await append(store, "p", "a")
             assert error is type(raised.value)
+    finally:
+        await store.close()
+
+
+@_each_phase
+async def test_a_keyed_append_is_there_with_its_receipt(tmp_path: Path, phase: str) -> None:
+    """An id that stood there before says nothing of a receipt that was written beside it."""
+    vfs = FaultVfs.of(sqlite3)
+    store = await Store.open(tmp_path / "state.db", _FULL_SYNC, vfs=vfs.name)
+    params = {"progression_id": "p", "message_id": "a"}
+    try:
+        await _PUT[phase](store, "p")
+        await append(store, "p", "a")
+        vfs.fail("sync", "wal", IOERR_FSYNC, times=1)
+        with pytest.raises(BackendUnavailableError):
+            await store.run(OPERATIONS["append_to_progression"], params, key=RequestKey("me", "k"))
+        async with store.snapshot() as snapshot:
+            assert [] == await snapshot.fetch_all("SELECT * FROM request_receipts")
     finally:
         await store.close()
 

@@ -59,7 +59,7 @@ async def flat_rounds(
                 daemon = await stack.enter_async_context(bench.daemon(target))
                 state: Any = await stack.enter_async_context(StateClient(daemon.target))
             else:
-                state = await stack.enter_async_context(bench.state(target))
+                state = await stack.enter_async_context(bench.state(target, "FULL"))
             arms[f"{size}"] = _appender(state, f"x{size}")
         return await rounds_of(arms, samples, rounds)
 

@@ -128,13 +128,17 @@ async def _one_conversation(bench: Bench, row: Row, label: str, target: str, sta
     workers = await workers_on(stack, target, "FULL", ["a"] * (_PROCESSES + 1))
     *writers, reader = workers
     record = await reader.call("supports", method="record_message")
-    what = "record" if record else "append"
+    what = "record_repeating" if record else "append"
     seconds = bench.seconds(4, 2)
     reading = asyncio.create_task(reader.call("snapshots", seconds=seconds + 0.5))
     answers = await at_once(writers, what, seconds, 0)
     seen = await reading
-    stored = (await reader.call("stored"))["branch"]
-    counts = judge(stored, [(f"w{n}-", len(a["latencies"]), a["errors"]) for n, a in enumerate(answers)], seen)
+    stored = await reader.call("stored")
+    writers_of = [(f"w{n}-", len(a["latencies"]), a["errors"]) for n, a in enumerate(answers)]
+    counts = judge(stored["branch"], writers_of, seen)
+    if record:
+        of_session = judge(stored["session"], writers_of, {"broken": 0, "last": []})
+        counts = {name: value + of_session[name] for name, value in counts.items()}
     for name, value in counts.items():
         row.add(f"{label}: {name}", value, 0.0, unit="")
     total = sum(len(answer["latencies"]) for answer in answers)
