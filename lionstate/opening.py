@@ -62,6 +62,12 @@ def require_asyncio() -> None:
         raise InvalidInputError("lionstate runs on asyncio; trio and other event loops are not supported") from error
 
 
+def _fit_store(conn: Connection) -> StoreKind:
+    kind = inspect_store(conn)
+    require_fit(conn, kind)
+    return kind
+
+
 class _Scripts:
     """A batch that opening makes itself."""
 
@@ -174,9 +180,7 @@ class Parts:
         look = dataclasses.replace(self.settings, readonly=True, tidy=True, readers=1)
         looking = SqliteReader(path, file.module, look, vfs=vfs)
         try:
-            kind = await looking.run(inspect_store)
-            if not self.settings.readonly:
-                await looking.run(lambda conn: require_fit(conn, kind))
+            kind = await looking.run(inspect_store if self.settings.readonly else _fit_store)
             if may_be_made:
                 return False
             if kind is StoreKind.NEW:

@@ -132,7 +132,7 @@ def _sqlite() -> Finding:
 
 def _files(path: Path) -> Iterator[Finding]:
     from lionstate.engine.mounts import shared_file_system
-    from lionstate.engine.other_names import openers_by_another_name
+    from lionstate.engine.other_names import named_openers, openers_by_another_name
     from lionstate.engine.ownership import StoreLock
 
     try:
@@ -152,11 +152,10 @@ def _files(path: Path) -> Iterator[Finding]:
         do = "keep one name and remove the others: each would have a log of its own, so it is opened under none"
         yield Finding("links", "fail", f"the file has {found.st_nlink} names (hard links)", do)
     if elsewhere := openers_by_another_name(path):
-        who = ", ".join(str(process or "not visible from here") for process in elsewhere)
         do = (
             "stop that process first, or put the file back under the name that it had: nothing writes it under this one"
         )
-        yield Finding("name", "fail", f"process {who} has the file open under another name", do)
+        yield Finding("name", "fail", f"{named_openers(elsewhere)} has the file open under another name", do)
     folder = path.resolve().parent
     writable = os.access(folder, os.W_OK | os.X_OK) and os.access(path, os.W_OK)
     yield Finding(

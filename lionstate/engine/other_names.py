@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["openers_by_another_name"]
+__all__ = ["named_openers", "openers_by_another_name"]
 
 _LOCKS: Final = Path("/proc/locks")
 # What every connection holds for reading: in a file with a log for as long as it is open, and on that log's index.
@@ -51,6 +52,11 @@ def openers_by_another_name(path: Path) -> list[int]:
         time.sleep(_PAUSE_SECONDS)
         found &= _look(path)
     return sorted(found)
+
+
+def named_openers(processes: Iterable[int]) -> str:
+    """What ``openers_by_another_name`` found, for people."""
+    return "process " + ", ".join(str(process or "not visible from here") for process in processes)
 
 
 def _look(path: Path) -> set[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lionstate.engine.libraries import claim_file, is_affected, load_module, release_file
-from lionstate.engine.other_names import openers_by_another_name
+from lionstate.engine.other_names import named_openers, openers_by_another_name
 from lionstate.engine.ownership import StoreLock
 from lionstate.engine.rights import what_is_not_writable
 from lionstate.engine.settings import EngineSettings
@@ -50,8 +50,7 @@ def _refuse_to_write(path: Path) -> None:
     if (closed := what_is_not_writable(path)) is not None:
         raise BackendUnavailableError(_NOT_WRITABLE.format(closed))
     if others := openers_by_another_name(path):
-        who = ", ".join(str(process or "not visible from here") for process in others)
-        raise BackendUnavailableError(_OPENED_ELSEWHERE.format(f"process {who}"), reason="opened_elsewhere")
+        raise BackendUnavailableError(_OPENED_ELSEWHERE.format(named_openers(others)), reason="opened_elsewhere")
 
 
 class SqliteFile:
