@@ -58,8 +58,8 @@ _SET_SYSTEM_MESSAGE = Statement(
     update(branches).where(branches.c.id == bindparam("branch")).values(system_msg_id=bindparam("message"))
 )
 
-_PAGE_COUNT, _PAGE_SIZE = text("PRAGMA page_count"), text("PRAGMA page_size")
-_FREE_PAGES = text("PRAGMA freelist_count")
+_PAGE_COUNT, _PAGE_SIZE = Statement(text("PRAGMA page_count")), Statement(text("PRAGMA page_size"))
+_FREE_PAGES = Statement(text("PRAGMA freelist_count"))
 
 
 def _bound_list(name: str) -> Any:
@@ -100,13 +100,12 @@ class SqliteRecords:
         return time.time()
 
     def store_bytes(self, conn: Connection) -> int:
-        pages: int = conn.execute(_PAGE_COUNT).scalar_one()
-        size: int = conn.execute(_PAGE_SIZE).scalar_one()
-        return pages * size
+        ((pages,),), ((size,),) = _PAGE_COUNT.rows(conn), _PAGE_SIZE.rows(conn)
+        return int(pages * size)
 
     def used_bytes(self, conn: Connection) -> int:
-        pages: int = conn.execute(_PAGE_COUNT).scalar_one() - conn.execute(_FREE_PAGES).scalar_one()
-        return pages * int(conn.execute(_PAGE_SIZE).scalar_one())
+        ((pages,),), ((free,),), ((size,),) = (pragma.rows(conn) for pragma in (_PAGE_COUNT, _FREE_PAGES, _PAGE_SIZE))
+        return int((pages - free) * size)
 
     def text_holds(self, column: ColumnElement[Any], part: str) -> ColumnElement[bool]:
         return func.instr(cast(column, Text), part) > 0

@@ -78,6 +78,7 @@ class Load(SilentObserver):
         self._path = path
         self._clock = clock
         self._hold: float | None = None
+        self._checkpoint: float | None = None
         self._others_at = float("-inf")
         self._waits = RecentMaximum(clock)
         self._pending: int | None = None
@@ -109,7 +110,8 @@ class Load(SilentObserver):
         self._observer.foreign_commit()
 
     def checkpoint(self, mode: str, outcome: str, seconds: float) -> None:
-        """Remember since when no checkpoint could move every frame."""
+        """Remember how long the last one took, and since when none could move every frame."""
+        self._checkpoint = seconds
         self.checkpoint_fails = outcome == "error"
         if outcome == "complete":
             self._pinned_since = None
@@ -130,6 +132,11 @@ class Load(SilentObserver):
     def take_hold(self) -> float | None:
         """How long maintenance held the lock since this was last asked; None if it did not."""
         found, self._hold = self._hold, None
+        return found
+
+    def take_checkpoint(self) -> float | None:
+        """How long the last checkpoint kept every writer out; None if there was none since this was last asked."""
+        found, self._checkpoint = self._checkpoint, None
         return found
 
     def readings(self) -> dict[ThrottleSignal, float | None]:

@@ -19,7 +19,7 @@ _OWN_FRAMES = 1_000
 # every writer, and one of a long log costs little more than one of a short log, because pages repeat in it.
 _CHECKPOINT_SHARE = 0.002
 # Well below what throttles migration.
-_MOST_FRAMES = 8_000
+_MOST_FRAMES = 16_000
 # A look costs as much as two statements; so many frames by estimate make one worth it.
 _LOOK_FRAMES = 64
 # Left behind by a writer that has come to rest. Below half of the lowest limit that a throttle may have, or migration
@@ -93,7 +93,7 @@ class WalKeeper:
     def after_commit(self) -> None:
         """Count what the commit added; checkpoint after enough own frames since the last try, moved or not.
 
-        After 1,000 frames, or up to 8,000 while checkpoints take more than 0.2 % of the time.
+        After 1,000 frames, or up to 16,000 while checkpoints take more than 0.2 % of the time.
         """
         if self._log_path is None:
             return

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, bindparam, update
 
-from lionstate.dialects import dialect_of
+from lionstate.dialects import Statement, dialect_of
 from lionstate.errors import BlockedCode
 from lionstate.migration.admission import write_block
 from lionstate.migration.gate import REMOVE, Permit, refusal
@@ -19,6 +19,14 @@ from lionstate.progression.storage_state import lock_many, update_state
 from lionstate.schema.own import progression_storage_state as states
 
 __all__ = ["copy_chunk", "remove_deleted_chunk", "remove_shadow_chunk"]
+
+_ADVANCE_CURSOR = Statement(
+    update(states)
+    .where(states.c.progression_id == bindparam("pid"))
+    .where(states.c.generation == bindparam("was"))
+    .where(states.c.backfill_next == bindparam("cursor"))
+    .values(backfill_next=bindparam("end"), updated_at=bindparam("now"))
+)
 
 
 def copy_chunk(
@@ -72,14 +80,10 @@ def copy_chunk(
         conn, [(progression_id, cursor + place, mid) for place, mid in enumerate(ids) if cursor + place not in present]
     )
     grown = dialect.used_bytes(conn) - used
-    advanced = conn.execute(
-        update(states)
-        .where(states.c.progression_id == progression_id)
-        .where(states.c.generation == generation)
-        .where(states.c.backfill_next == cursor)
-        .values(backfill_next=end, updated_at=now)
+    advanced = _ADVANCE_CURSOR.run(
+        conn, {"pid": progression_id, "was": generation, "cursor": cursor, "end": end, "now": now}
     )
-    assert advanced.rowcount == 1, "the state row is locked, so the cursor cannot have moved"
+    assert advanced == 1, "the state row is locked, so the cursor cannot have moved"
     return Stage(
         StageOutcome.COPIED,
         count=len(ids),

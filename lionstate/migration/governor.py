@@ -15,7 +15,7 @@ from lionstate.errors import StateError
 from lionstate.migration import control
 from lionstate.migration.control import AUTOMATIC_ACTOR
 from lionstate.migration.knobs import Knobs
-from lionstate.migration.pace import ChunkSize, rest_seconds
+from lionstate.migration.pace import CheckpointDues, ChunkSize, rest_seconds
 from lionstate.migration.port import MigrationStore, bound
 from lionstate.migration.report import MigrationStep, Stage, StageOutcome, StopReason, ThrottleStatus
 from lionstate.migration.throttle import Allowance, ErrorBudget, SignalStatus, Starvation, Throttle
@@ -26,6 +26,8 @@ _sleep = asyncio.sleep
 # Signals of this process cost microseconds, those of a server a query.
 _LOOK_SECONDS = 0.1
 _ASK_SECONDS = 1.0
+# Of the loop: to wake, to run a task that was made, to enter its ticket.
+_TURNS_TO_A_TICKET = 3
 _MOVES = frozenset((StageOutcome.COPIED, StageOutcome.REMOVED))
 
 
@@ -56,25 +58,35 @@ class Governor:
         self._throttle = Throttle()
         self._allowance = Allowance()
         self._hold: float | None = None
+        self._dues = CheckpointDues()
         self._free_at = 0.0
         self._look_at = self._ask_at = float("-inf")
         self._server: dict[ThrottleSignal, float | None] = {}
         self._position: tuple[float, int] | None = None
 
     async def turn(self) -> None:
-        """Wait until maintenance may hold the lock again."""
+        """Wait until maintenance may hold the lock again; callers that wake at the same moment go first.
+
+        Timers of a loop are due by the millisecond, so as many do as a chunk is long.
+        """
         wait = self._free_at - self.clock()
         if wait > 0:
             await _sleep(wait)
+            for _ in range(_TURNS_TO_A_TICKET):
+                await asyncio.sleep(0)
         # What others have held on behalf of maintenance since says nothing about the next transaction.
         self._store.load.take_hold()
 
     def ended(self, result: object, knobs: Knobs) -> None:
-        """A transaction of maintenance has ended: rest for as long as its hold asks for."""
-        self._hold = self._store.load.take_hold()
+        """A transaction of maintenance has ended: rest for as long as its hold asks for, and the last checkpoint."""
+        load = self._store.load
+        self._hold = load.take_hold()
+        if (checkpoint := load.take_checkpoint()) is not None:
+            self._dues.note(checkpoint)
         if self._hold is not None:
-            rest = rest_seconds(self._hold, knobs, is_alone=not self._store.load.others_write)
-            self._free_at = self.clock() + rest
+            is_alone = not load.others_write
+            rest = rest_seconds(self._hold, knobs, is_alone=is_alone)
+            self._free_at = self.clock() + (rest if is_alone else rest + self._dues.pay(rest))
         if self._throttle.tripped:
             self._allowance.spend(result.count if isinstance(result, Stage) and result.outcome in _MOVES else 0)
 

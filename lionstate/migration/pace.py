@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from lionstate.migration.knobs import Knobs
 
-__all__ = ["ChunkSize", "rest_seconds"]
+__all__ = ["CheckpointDues", "ChunkSize", "rest_seconds"]
 
 _SHRINK = 0.5
 _GROW = 1.25
+# A quarter of the way up, in logarithms: holds scatter, and the target is what most of them should keep.
+_GENTLY = 0.25
 _TARGETS_OF_ONE = 50.0
 _MOST_REST_SECONDS = 1.0
 # What maintenance takes where nobody is seen to write; a process that begins to finds the lock free as often as not.
 _SHARE_ALONE = 0.5
+# Of the time, for the checkpoints that copied pages ask for: they keep every writer out, each for longer than a chunk.
+_CHECKPOINT_SHARE = 0.003
+_MOST_DUES = 2.0
 
 
 class ChunkSize:
@@ -51,7 +56,7 @@ class ChunkSize:
         wanted = knobs.hold_target_seconds * self._targets / max(hold_seconds, 1e-9)
         size = self.items(knobs)
         if wanted < 1 or taken >= size:
-            fitted = size * min(_GROW, max(_SHRINK, wanted))
+            fitted = size * (max(_SHRINK, wanted) if wanted < 1 else min(_GROW, wanted**_GENTLY))
             # What the bounds hide must not be unlearned first when they move.
             least, most = self.bounds(knobs)
             self._items = min(float(most), max(fitted, float(least)))
@@ -65,3 +70,25 @@ def rest_seconds(hold_seconds: float, knobs: Knobs, *, is_alone: bool) -> float:
     """
     share = max(_SHARE_ALONE, knobs.nice_ratio) if is_alone else knobs.nice_ratio
     return min(_MOST_REST_SECONDS, hold_seconds * (1 / share - 1))
+
+
+class CheckpointDues:
+    """Spreads the rest that a checkpoint asks for over the chunks after it, as long as others write.
+
+    A chunk of new ids changes a page of the log for each, so every few seconds a checkpoint of 10 ms and more follows.
+    One in a hundred appends would meet one if chunks came as fast as their own holds allow.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is due."""
+        self._seconds = 0.0
+
+    def note(self, checkpoint_seconds: float) -> None:
+        """A checkpoint has ended; what was left of an earlier one is forgotten."""
+        self._seconds = checkpoint_seconds / _CHECKPOINT_SHARE
+
+    def pay(self, rest: float) -> float:
+        """What is added to a rest: at most twice as much again, and no more than what is due."""
+        paid = min(self._seconds, _MOST_DUES * rest, _MOST_REST_SECONDS - rest)
+        self._seconds -= paid
+        return paid

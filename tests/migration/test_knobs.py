@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lionstate.errors import InvalidInputError
-from lionstate.migration import Knobs, ProgressionMigrationService, acting_as
+from lionstate.migration import Knobs, ProgressionMigrationService, StopReason, acting_as
 from tests.support.backends import Backend
 from tests.support.migration import WHOLE, Staged, assert_cut_over, make_ids, service_of, until_done
 
@@ -91,10 +91,14 @@ class Holds:
         self._each = each
         self.staged: Staged | None = None
         self.others_write = True
+        self.checkpoint: float | None = None
 
     def take_hold(self) -> float | None:
         chunks = self.staged.results("chunk") if self.staged is not None else []
         return self._each * chunks[-1].count if chunks else None
+
+    def take_checkpoint(self) -> float | None:
+        return self.checkpoint
 
     def readings(self) -> dict[Any, float | None]:
         return {}
@@ -151,9 +155,33 @@ async def test_where_nobody_else_writes_maintenance_takes_half(
 
     monkeypatch.setattr("lionstate.migration.governor._sleep", sleep)
     service = ProgressionMigrationService(staged)
+    holds.checkpoint = 0.03
     await service.set_knob("nice_ratio", 0.01)
     await until_done(service, **WHOLE)
     assert [] == [one for one in rests if one > 0.02]
+
+
+async def test_a_checkpoint_is_rested_for_while_others_write(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cost is the chunks': the lock's share alone would let one in a hundred appends wait for one."""
+    await backend.put_progression("p", json.dumps(make_ids(1_000)))
+    staged = Staged(backend)
+    holds = Holds(backend.direct.store, each=0.000004)
+    holds.staged = staged
+    staged.load = holds  # type: ignore[assignment]
+    rests: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr("lionstate.migration.governor._sleep", sleep)
+    service = ProgressionMigrationService(staged)
+    await service.set_knob("nice_ratio", 0.1)
+    assert StopReason.CAP_ITEMS == (await service.step(max_items=500, max_seconds=60)).stop_reason
+    assert [] == [one for one in rests if one > 0.019]
+    holds.checkpoint = 0.03
+    await until_done(service, **WHOLE)
+    # Nine times the hold of 2 ms, and twice as much again.
+    assert [one for one in rests if 0.05 < one <= 0.055]
 
 
 async def test_the_load_tells_whether_others_write(backend: Backend) -> None:

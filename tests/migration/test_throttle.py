@@ -40,6 +40,9 @@ class Injected:
     def take_hold(self) -> float | None:
         return None
 
+    def take_checkpoint(self) -> float | None:
+        return None
+
     def readings(self) -> dict[ThrottleSignal, float | None]:
         return dict(self.values)
 
@@ -71,7 +74,7 @@ async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(back
     service, load, staged = injected(backend)
     await service.set_knob("starved_after_seconds", 60)
     assert StopReason.CAP_ITEMS == (await service.step(max_items=10, max_seconds=60)).stop_reason
-    load.values[ThrottleSignal.WAL_FRAMES] = 20_001.0
+    load.values[ThrottleSignal.WAL_FRAMES] = 40_001.0
     stages = len(staged.stages)
     for second in range(180):
         load.now += 1
@@ -83,14 +86,14 @@ async def test_a_signal_held_high_is_throttled_and_starved_and_nothing_else(back
     throttle = status.throttle
     # Another process tells it too: the signal, its value, limit and age, and who waits.
     other = await ProgressionMigrationService(backend.direct.store, owner="b/2").status()
-    (told,) = [line for line in stuck_lines(other) if "wal_frames 20,001, limit 20,000" in line]
+    (told,) = [line for line in stuck_lines(other) if "wal_frames 40,001, limit 40,000" in line]
     assert f"throttled in {service._lease.name}: " in told
     assert None is status.elsewhere
     line, starved = why_stopped(step, status)
-    assert "throttled: wal_frames 20,001, limit 20,000, for 179 s (over_limit)" == line
+    assert "throttled: wal_frames 40,001, limit 40,000, for 179 s (over_limit)" == line
     assert "STARVED" in starved
     (frames,) = throttle.tripped
-    assert ("wal_frames", 20_001.0, 20_000, "over_limit", 179.0) == (
+    assert ("wal_frames", 40_001.0, 40_000, "over_limit", 179.0) == (
         frames.signal,
         frames.value,
         frames.limit,

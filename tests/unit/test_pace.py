@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lionstate.errors import InvalidInputError
 from lionstate.migration.knobs import KNOBS, Knobs, checked_knob, with_values
-from lionstate.migration.pace import ChunkSize, rest_seconds
+from lionstate.migration.pace import CheckpointDues, ChunkSize, rest_seconds
 from lionstated.settings import Maintenance
 
 _KNOBS = Knobs()
@@ -56,6 +58,16 @@ class TestChunkSize:
         assert 50 == settle(size, _KNOBS, each=0.001)[-1]
         assert 500 == settle(size, _KNOBS, each=0.000001)[-1]
 
+    def test_most_chunks_keep_the_target_where_holds_scatter(self) -> None:
+        """Up in small steps when it is near: a mean at the target would let every second append wait longer."""
+        size, scatter, holds = ChunkSize(), random.Random(1), []
+        for _ in range(2_000):
+            taken = size.items(_KNOBS)
+            holds.append(hold_of(taken) * scatter.uniform(0.7, 1.5))
+            size.learn(taken, holds[-1], _KNOBS)
+        kept = sum(hold <= _KNOBS.hold_target_seconds for hold in holds) / len(holds)
+        assert 0.65 < kept < 0.75
+
     def test_one_slow_commit_costs_half_and_no_more(self) -> None:
         size = ChunkSize()
         size.learn(500, 3.0, _KNOBS)
@@ -87,6 +99,26 @@ class TestRest:
 
     def test_no_rest_is_long(self) -> None:
         assert 1.0 == rest_seconds(60.0, _KNOBS, is_alone=False)
+
+
+class TestCheckpointDues:
+    def test_a_checkpoint_is_paid_for_in_small_parts_and_once(self) -> None:
+        dues = CheckpointDues()
+        assert 0.0 == dues.pay(0.018)
+        dues.note(0.0003)
+        assert pytest.approx([0.036, 0.036, 0.028, 0.0]) == [dues.pay(0.018) for _ in range(4)]
+
+    def test_the_next_one_takes_the_place_of_what_is_left(self) -> None:
+        """Else chunks would slow down for ever where checkpoints are dear."""
+        dues = CheckpointDues()
+        dues.note(60.0)
+        dues.note(0.00003)
+        assert pytest.approx([0.01, 0.0]) == [dues.pay(0.018), dues.pay(0.018)]
+
+    def test_no_rest_becomes_long(self) -> None:
+        dues = CheckpointDues()
+        dues.note(60.0)
+        assert pytest.approx([0.2, 0.0, 0.0]) == [dues.pay(0.8), dues.pay(1.0), dues.pay(0.0)]
 
 
 class TestKnobs:

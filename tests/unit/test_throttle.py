@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -207,6 +208,7 @@ class TestLoad:
         now[0] = 130.0
         load.checkpoint("PASSIVE", "busy", 0.5)
         assert (0.4, None) == (load.take_hold(), load.take_hold())
+        assert (0.5, None) == (load.take_checkpoint(), load.take_checkpoint())
         assert {WAL: 2_500, ThrottleSignal.WAL_PINNED: 30.0} == load.readings()
         load.wal(3_000, 2_500, 7)
         assert {WAL: 500, ThrottleSignal.WAL_PINNED: 0.0} == load.readings()
@@ -228,3 +230,23 @@ def test_a_log_that_no_checkpoint_can_move_is_not_the_readers_fault() -> None:
         assert reason == governor._explained(pinned).reason
     load.checkpoint("passive", "error", 0.1)
     assert "over_limit" == governor._explained(replace(pinned, signal="wal_frames")).reason
+
+
+async def test_who_wakes_together_with_maintenance_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: a fifth of the chunks began in the same turn of the loop as an append, which waited for all of them."""
+    load = Load(SilentObserver())
+    dialect = SimpleNamespace(capabilities=SimpleNamespace(concurrent_writers=False))
+    governor = Governor(SimpleNamespace(load=load, dialect=dialect))  # type: ignore[arg-type]
+    load.lock_hold("maintenance", 0.01)
+    governor.ended(None, Knobs())
+    loop, entered = asyncio.get_running_loop(), []
+
+    async def call() -> None:
+        entered.append("caller")
+
+    async def sleep(seconds: float) -> None:
+        loop.call_soon(lambda: entered.append(loop.create_task(call())))
+
+    monkeypatch.setattr("lionstate.migration.governor._sleep", sleep)
+    await governor.turn()
+    assert "caller" == entered[-1]
