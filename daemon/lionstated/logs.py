@@ -10,20 +10,31 @@ import sys
 import time
 import traceback
 from collections.abc import MutableMapping
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 import structlog
 
 from lionstate.errors import StateError
 
-__all__ = ["Seldom", "configure", "get_logger", "is_configured", "set_level", "utc"]
+__all__ = ["LOGGED_REQUEST_ID", "Seldom", "configure", "get_logger", "is_configured", "set_level", "utc"]
 
 _NAME = "lionstated"
+
+LOGGED_REQUEST_ID: ContextVar[str] = ContextVar("lionstated_request_id")
+"""The name of the request that is served, for every line that is written meanwhile."""
 
 
 def utc(epoch_seconds: float) -> str:
     """A moment as the log writes it, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_seconds))
+
+
+def _add_request_id(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    # structlog's own bound variables take ten times as long to set, at every request.
+    if (found := LOGGED_REQUEST_ID.get("")) and "request_id" not in event:
+        event["request_id"] = found
+    return event
 
 
 def _safe_exception(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -49,7 +60,7 @@ def configure(level: str = "info", format: str = "json", stream: TextIO | None =
         stream: stderr by default.
     """
     shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        _add_request_id,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

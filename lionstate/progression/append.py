@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -37,7 +37,7 @@ from lionstate.progression.stored_json import stored_json
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_storage_state
 
-__all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
+__all__ = ["Appender", "PlainAppends", "append_many", "append_to_progression", "plain_appends", "with_effects"]
 
 _state = progression_storage_state.c
 _GENERATION: Final = Statement(select(_state.generation).where(_state.progression_id == bindparam("pid")))
@@ -248,14 +248,18 @@ def _doubts_items(fact: _Fact) -> bool:
 def _plain_items(locked: LockedForAppend) -> AppendState | None:
     """The state of a single progression in ``items``, about which there is nothing else to know."""
     state = locked.parents[0][2] if locked.parents else None
-    return state if state is not None and state.phase is Phase.ITEMS and state.authority is Authority.ITEMS else None
+    return state if _is_plain(state) else None
+
+
+def _is_plain(state: AppendState | StorageState | None) -> TypeGuard[AppendState]:
+    return state is not None and state.phase is Phase.ITEMS and state.authority is Authority.ITEMS
 
 
 def _lone(pair: tuple[str, str], state: AppendState) -> Reply:
-    return Reply(None, is_there=functools.partial(_is_there, pair=pair, before=state))
+    return Reply(None, is_there=functools.partial(appended_is_there, pair=pair, before=state))
 
 
-def _is_there(conn: Connection, *, pair: tuple[str, str], before: AppendState) -> bool | None:
+def appended_is_there(conn: Connection, *, pair: tuple[str, str], before: AppendState) -> bool | None:
     """Whether an id stands among the items; None where it may have been taken away again since ``before``."""
     if dialect_of(conn).existing_items(conn, [pair]):
         return True
@@ -274,6 +278,59 @@ def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) ->
     dialect.insert_items(conn, ((progression_id, ordinal, message_id),))
     dialect.advance_states(conn, {progression_id: ordinal + 1})
     return _lone(pair, state)
+
+
+class PlainAppends(NamedTuple):
+    """Appends to progressions that are all in ``items``: rows to insert, allocators to advance, and states before."""
+
+    items: list[tuple[str, int, str]]
+    following: dict[str, int]
+    states: dict[str, AppendState]
+
+    def write(self, conn: Connection) -> None:
+        """Write them. Cost: one insert of all items, one UPDATE of all allocators."""
+        dialect = dialect_of(conn)
+        dialect.insert_items(conn, self.items)
+        dialect.advance_states(conn, self.following)
+
+    def are_there(self, conn: Connection) -> bool | None:
+        """Whether they stand in the store; None where that cannot be told, or in part."""
+        found = {
+            appended_is_there(conn, pair=(progression, message_id), before=self.states[progression])
+            for progression, _, message_id in self.items
+        }
+        return found.pop() if len(found) == 1 else None
+
+
+def plain_appends(locked: LockedForAppend, pairs: Sequence[tuple[str, str]]) -> PlainAppends | StateError | None:
+    """What an ``Appender`` would do with one call whose progressions are all in ``items``, for a third of its cost.
+
+    Returns:
+        None where one of them is not, or membership was not looked at; the error that refuses the call.
+    """
+    if locked.members is None:
+        return None
+    states: dict[str, AppendState] = {}
+    for progression, _, state in locked.parents:
+        if not _is_plain(state):
+            return None
+        states[progression] = state
+    rows: list[tuple[str, int, str]] = []
+    following: dict[str, int] = {}
+    seen = set(locked.members)
+    for pair in pairs:
+        progression, message_id = pair
+        if pair in seen or progression not in states:
+            continue
+        try:
+            check_new_id(message_id)
+        except StateError as error:
+            return error
+        seen.add(pair)
+        ordinal = following[progression] if progression in following else states[progression].next_ordinal
+        rows.append((progression, ordinal, message_id))
+        following[progression] = ordinal + 1
+    return PlainAppends(rows, following, states)
 
 
 _NOT_TRIED: Final = TriedAppend(False, None)

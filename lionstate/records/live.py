@@ -11,16 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 
-from lionstate.dialects import dialect_of
-from lionstate.engine import Refused
+from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects.records import MESSAGE_COLUMNS
+from lionstate.engine import Refused, Reply
 from lionstate.errors import InvalidInputError, StateError
-from lionstate.progression.append import Appender, with_effects
+from lionstate.progression.append import Appender, PlainAppends, plain_appends, with_effects
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
+from lionstate.progression.storage_state import lock_for_append
 from lionstate.records.message_types import UNKNOWN_CLASS, class_ids
 from lionstate.records.messages import MessageRow, checked_message
 from lionstate.records.values import check_text, finite_number
+from lionstate.schema.conversation import messages as message_table
 
 __all__ = [
     "Recording",
@@ -36,6 +39,10 @@ __all__ = [
     "several_of",
 ]
 
+# What ``MessageRow.stored`` holds.
+_STORED = Statement(
+    select(*(message_table.c[name] for name in MESSAGE_COLUMNS[2:-1])).where(message_table.c.id == bindparam("mid"))
+)
 _IDS = ("session_id", "branch_progression_id", "session_progression_id", "system_branch_id")
 
 
@@ -123,7 +130,12 @@ def record(conn: Connection, recordings: Sequence[Recording], parsed: ParsedValu
     prepared statements), plus one per JSON or dual progression.
     """
     pairs = [pair for recording in recordings for pair in recording.pairs()]
-    appender = Appender(conn, pairs, parsed) if pairs else None
+    locked = lock_for_append(conn, pairs) if pairs else None
+    if locked is not None and len(recordings) == 1 and (plain := plain_appends(locked, pairs)) is not None:
+        if isinstance(plain, StateError):
+            return [Refused(plain)]
+        return [_record_plain(conn, recordings[0], plain, parsed)]
+    appender = Appender(conn, pairs, parsed, locked) if pairs else None
     rows = _Rows(time.time())
     results: list[Any] = []
     waiting: set[str] = set()
@@ -142,6 +154,30 @@ def record(conn: Connection, recordings: Sequence[Recording], parsed: ParsedValu
     if learned:
         effects.append(functools.partial(parsed.class_ids.update, learned))
     return with_effects(results, effects)
+
+
+def _record_plain(conn: Connection, recording: Recording, appends: PlainAppends, parsed: ParsedValues) -> Reply:
+    """One call whose progressions are all in ``items``."""
+    rows = _Rows(time.time())
+    rows.add(recording)
+    learned = rows.write_messages(conn, parsed.class_ids)
+    appends.write(conn)
+    rows.write_rest(conn)
+    # Without a new item nothing of the call tells whether it was committed.
+    look = functools.partial(_is_there, messages=recording.messages, appends=appends) if appends.items else None
+    return (
+        Reply(None, functools.partial(parsed.class_ids.update, learned), look)
+        if learned
+        else Reply(None, is_there=look)
+    )
+
+
+def _is_there(conn: Connection, *, messages: Sequence[MessageRow], appends: PlainAppends) -> bool | None:
+    """Whether the messages of one call stand where it added them; None where that cannot be told."""
+    if (found := appends.are_there(conn)) is not True:
+        return found
+    # Another process may have recorded the same ids meanwhile, and not the same content.
+    return all(_STORED.rows(conn, {"mid": row.id}) == [tuple(row.stored)] for row in messages) or None
 
 
 def _decide(recording: Recording, appender: Appender | None, waiting: set[str]) -> Refused | NeedsParse | Later | None:

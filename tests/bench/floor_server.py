@@ -61,6 +61,7 @@ def main(path: str, store: str, module: str, synchronous: str) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,

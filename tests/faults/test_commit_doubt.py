@@ -2,7 +2,7 @@
 
 SQLite: a failed fsync leaves the commit frame in the log; it is not visible now and comes back as committed after a
 crash. The writer reopens, commits a row of its own and decides by the number of the batch, or by the rows of a batch
-that is a lone append to items.
+that is a lone append or message to items.
 """
 
 from __future__ import annotations
@@ -218,6 +218,77 @@ async def test_a_lone_append_to_items_writes_no_number(tmp_path: Path) -> None:
         assert before == await _numbers(store)
         await execute(store, "UPDATE progressions SET created_at = 2")
         assert before != await _numbers(store)
+    finally:
+        await store.close()
+
+
+async def _record(store: Store, content: str = "x") -> None:
+    msg = {"id": "m", "created_at": 1.0, "role": "user", "content": {"text": content}, "node_metadata": {}}
+    await store.run(OPERATIONS["record_message"], {"msg": msg, "session_id": "s", "branch_progression_id": "p"})
+
+
+async def test_a_lone_message_writes_no_number_unless_it_is_there(tmp_path: Path) -> None:
+    """Where nothing is appended, nothing but the number tells whether the new content was written."""
+    store = await Store.open(tmp_path / "state.db")
+    try:
+        await put_items_progression(store, "p")
+        before = await _numbers(store)
+        await _record(store)
+        assert before == await _numbers(store)
+        await _record(store, "y")
+        assert before != await _numbers(store)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        ([], BackendError),
+        (["UPDATE progression_storage_state SET generation = 2"], OutcomeUnknownError),
+        (
+            [
+                "INSERT INTO messages (id, created_at, node_metadata, content, role, lion_class)"
+                " VALUES ('m', 1.0, '{}', '{\"text\":\"z\"}', 'user', 3)",
+                "INSERT INTO progression_items VALUES ('p', 0, 'm')",
+                "UPDATE progression_storage_state SET next_ordinal = 1",
+            ],
+            OutcomeUnknownError,
+        ),
+        (None, None),
+    ],
+    ids=["not there", "replaced", "other content of another process", "there"],
+)
+async def test_a_lone_message_in_doubt_is_looked_up_by_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: list[str] | None, error: type[Exception] | None
+) -> None:
+    path = tmp_path / "state.db"
+    store = await Store.open(path)
+    try:
+        await put_items_progression(store, "p")
+        commit = SqliteWriter.commit
+
+        def another_process_then_raise(writer: SqliteWriter) -> None:
+            if meanwhile is None:
+                commit(writer)
+            else:
+                writer.rollback()
+                with sqlite3.connect(path) as other:
+                    for sql in meanwhile:
+                        other.execute(sql)
+                other.close()
+            raise sqlite3.OperationalError("disk I/O error")
+
+        found: type[Exception] | None = None
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteWriter, "commit", another_process_then_raise)
+            try:
+                await _record(store)
+            except StateError as raised:
+                found = type(raised)
+        assert error is found
+        await _record(store, "later")
+        assert ["m"] == await read_ids(store, "p")
     finally:
         await store.close()
 

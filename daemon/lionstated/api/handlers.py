@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -74,16 +75,26 @@ async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> by
 
 async def while_connected(scope: Scope, work: Awaitable[T]) -> T | None:
     """Await `work`, cancelled when the caller goes away; None then, and nobody to answer."""
-    connection = connection_of(scope)
-    with anyio.CancelScope() as cancel:
-        if connection is not None:
-            connection.on_lost = cancel.cancel
-        try:
-            return await work
-        finally:
-            if connection is not None:
-                connection.on_lost = None
-    return None
+    connection, task = connection_of(scope), asyncio.current_task()
+    if connection is None or task is None:
+        return await work
+    is_gone = False
+
+    def gone() -> None:
+        nonlocal is_gone
+        is_gone = True
+        task.cancel()
+
+    # No scope of anyio's, which costs as much as the rest of this handler.
+    connection.on_lost = gone
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not is_gone or task.uncancel():
+            raise
+        return None
+    finally:
+        connection.on_lost = None
 
 
 async def _decoded(operation: OperationLike, codec: wire.Codec, body: bytes | msgspec.Raw) -> dict[str, Any]:

@@ -296,6 +296,8 @@ class ApiServer(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                # Nobody's word for where a request comes from is taken.
+                proxy_headers=False,
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=math.ceil(limits.idle_seconds),

@@ -8,10 +8,9 @@ import re
 import time
 from typing import Any
 
-import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..logs import Seldom, get_logger
+from ..logs import LOGGED_REQUEST_ID, Seldom, get_logger
 
 __all__ = ["REQUEST_ID", "AccessLog", "Traced", "call_it", "name_request", "request_id_of"]
 
@@ -81,7 +80,7 @@ class Traced:
         if scope["type"] != "http":
             return
         request_id = name_request(scope)
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        LOGGED_REQUEST_ID.set(request_id)
         began, status = time.monotonic(), 0
 
         async def named(message: Any) -> None:
