@@ -191,7 +191,6 @@ class Daemon:
             self.health.state, self.health.alive = "ready", parts.alive
             self._notifier.ready(parts.summary())
             self._log.info("ready", **self.addresses)
-            import gc; gc.collect(); gc.freeze(); gc.set_threshold(10_000, 10, 10)
             task_status.started(self)
             finish = anyio.Event()
             finished = self._supervise(group, parts, finish)

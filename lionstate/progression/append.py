@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
-from lionstate.dialects import Statement, dialect_of
-from lionstate.dialects.appends import TriedAppend
+from lionstate.dialects import dialect_of
 from lionstate.dialects.statement import compiled_once
 from lionstate.engine import Refused, Reply
 from lionstate.errors import (
@@ -19,7 +18,8 @@ from lionstate.errors import (
     ProgressionBlockedError,
     StateError,
 )
-from lionstate.progression.collection import ParsedCollection, append_text, check_new_id, is_valid_new_id
+from lionstate.progression.collection import ParsedCollection, append_text, check_new_id
+from lionstate.progression.items_append import append_alone
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues, Unreadable
 from lionstate.progression.phases import AppendTarget, Authority, Phase, append_target
 from lionstate.progression.sightings import note_sighting, was_written_by_others
@@ -27,7 +27,6 @@ from lionstate.progression.storage_state import (
     AppendState,
     LockedForAppend,
     StorageState,
-    check_id,
     lock_for_append,
     record_orphans,
     update_state,
@@ -35,12 +34,9 @@ from lionstate.progression.storage_state import (
 )
 from lionstate.progression.stored_json import stored_json
 from lionstate.schema.conversation import progressions
-from lionstate.schema.own import progression_storage_state
 
-__all__ = ["Appender", "PlainAppends", "append_many", "append_to_progression", "plain_appends", "with_effects"]
+__all__ = ["Appender", "append_many", "append_to_progression", "with_effects"]
 
-_state = progression_storage_state.c
-_GENERATION: Final = Statement(select(_state.generation).where(_state.progression_id == bindparam("pid")))
 _COLLECTIONS_FOR: dict[str, Any] = {}
 
 
@@ -245,105 +241,6 @@ def _doubts_items(fact: _Fact) -> bool:
     return state is not None and state.phase is Phase.BLOCKED and fact.in_items and state.compat_read
 
 
-def _plain_items(locked: LockedForAppend) -> AppendState | None:
-    """The state of a single progression in ``items``, about which there is nothing else to know."""
-    state = locked.parents[0][2] if locked.parents else None
-    return state if _is_plain(state) else None
-
-
-def _is_plain(state: AppendState | StorageState | None) -> TypeGuard[AppendState]:
-    return state is not None and state.phase is Phase.ITEMS and state.authority is Authority.ITEMS
-
-
-def _lone(pair: tuple[str, str], state: AppendState) -> Reply:
-    return Reply(None, is_there=functools.partial(appended_is_there, pair=pair, before=state))
-
-
-def appended_is_there(conn: Connection, *, pair: tuple[str, str], before: AppendState) -> bool | None:
-    """Whether an id stands among the items; None where it may have been taken away again since ``before``."""
-    if dialect_of(conn).existing_items(conn, [pair]):
-        return True
-    now = _GENERATION.rows(conn, {"pid": pair[0]})
-    return False if now and now[0][0] == before.generation else None
-
-
-def _append_item(conn: Connection, pair: tuple[str, str], state: AppendState) -> Refused | Reply:
-    """What an ``Appender`` does with one new id and one progression in ``items``, for a quarter of its cost."""
-    progression_id, message_id = pair
-    try:
-        check_new_id(message_id)
-    except StateError as error:
-        return Refused(error)
-    dialect, ordinal = dialect_of(conn), state.next_ordinal
-    dialect.insert_items(conn, ((progression_id, ordinal, message_id),))
-    dialect.advance_states(conn, {progression_id: ordinal + 1})
-    return _lone(pair, state)
-
-
-class PlainAppends(NamedTuple):
-    """Appends to progressions that are all in ``items``: rows to insert, allocators to advance, and states before."""
-
-    items: list[tuple[str, int, str]]
-    following: dict[str, int]
-    states: dict[str, AppendState]
-
-    def write(self, conn: Connection) -> None:
-        """Write them. Cost: one insert of all items, one UPDATE of all allocators."""
-        dialect = dialect_of(conn)
-        dialect.insert_items(conn, self.items)
-        dialect.advance_states(conn, self.following)
-
-    def are_there(self, conn: Connection) -> bool | None:
-        """Whether they stand in the store; None where that cannot be told, or in part."""
-        found = {
-            appended_is_there(conn, pair=(progression, message_id), before=self.states[progression])
-            for progression, _, message_id in self.items
-        }
-        return found.pop() if len(found) == 1 else None
-
-
-def plain_appends(locked: LockedForAppend, pairs: Sequence[tuple[str, str]]) -> PlainAppends | StateError | None:
-    """What an ``Appender`` would do with one call whose progressions are all in ``items``, for a third of its cost.
-
-    Returns:
-        None where one of them is not, or membership was not looked at; the error that refuses the call.
-    """
-    if locked.members is None:
-        return None
-    states: dict[str, AppendState] = {}
-    for progression, _, state in locked.parents:
-        if not _is_plain(state):
-            return None
-        states[progression] = state
-    rows: list[tuple[str, int, str]] = []
-    following: dict[str, int] = {}
-    seen = set(locked.members)
-    for pair in pairs:
-        progression, message_id = pair
-        if pair in seen or progression not in states:
-            continue
-        try:
-            check_new_id(message_id)
-        except StateError as error:
-            return error
-        seen.add(pair)
-        ordinal = following[progression] if progression in following else states[progression].next_ordinal
-        rows.append((progression, ordinal, message_id))
-        following[progression] = ordinal + 1
-    return PlainAppends(rows, following, states)
-
-
-_NOT_TRIED: Final = TriedAppend(False, None)
-
-
-def _tried(conn: Connection, pair: tuple[str, str]) -> TriedAppend:
-    """What the database can do of one append at once; an id that may not be new is looked at first."""
-    dialect = dialect_of(conn)
-    if not dialect.tries_appends or not is_valid_new_id(pair[1]):
-        return _NOT_TRIED
-    return dialect.try_append(conn, check_id(pair[0]), pair[1])
-
-
 def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: ParsedValues, /) -> list[Any]:
     """The fold of ``append_to_progression``: a value, ``Reply``, ``Refused``, ``NeedsParse`` or ``Later`` per call.
 
@@ -353,12 +250,12 @@ def append_many(conn: Connection, calls: Sequence[Mapping[str, Any]], parsed: Pa
     SQLite runs membership once an id.
     """
     pairs = [(call["progression_id"], call["message_id"]) for call in calls]
-    tried = _tried(conn, pairs[0]) if len(pairs) == 1 else _NOT_TRIED
-    if tried.is_settled:
-        return [None]
-    locked = lock_for_append(conn, pairs, tried.parents)
-    if len(pairs) == 1 and locked.members is not None and (state := _plain_items(locked)) is not None:
-        return [_lone(pairs[0], state) if locked.members else _append_item(conn, pairs[0], state)]
+    locked: LockedForAppend | None = None
+    if len(pairs) == 1:
+        found = append_alone(conn, pairs[0])
+        if not isinstance(found, LockedForAppend):
+            return [found]
+        locked = found
     appender = Appender(conn, pairs, parsed, locked)
     results: list[Any] = []
     waiting: set[str] = set()

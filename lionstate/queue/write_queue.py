@@ -23,7 +23,7 @@ from lionstate.errors import (
 )
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.queue.batch import Probe, QueuedBatch
-from lionstate.queue.ending import observe_batch, refusal, safely
+from lionstate.queue.ending import EndedBatches, refusal, safely
 from lionstate.queue.holds import HoldModel
 from lionstate.queue.ticket import QueueLimits, Ticket, TicketClass
 from lionstate.queue.turns import Turns
@@ -57,6 +57,7 @@ class WriteQueue:
         self._claims = threading.Lock()
         self._holds = HoldModel()
         self._turns = Turns(self._room, self.limits, self._holds)
+        self._ended_batches = EndedBatches(observer, self._holds)
         self._gathering = False
         self._sweeping: asyncio.TimerHandle | None = None
         self._joining: asyncio.TimerHandle | None = None
@@ -185,6 +186,7 @@ class WriteQueue:
         for ticket in late:
             self._settle(ticket, NotWritten(DeadlineExceededError()))
         self._sweeping = None
+        self._ended_batches.tell()
         # Here and not at every change, which would cost each operation more than it tells.
         self._observer.queue_depth(self.depth, self.size_bytes, self.oldest_age_seconds())
         if self.depth or self._active:
@@ -254,9 +256,7 @@ class WriteQueue:
                 busy.append(ticket)
             else:
                 self._settle(ticket, outcome)
-        # The callers just answered go first: what they ask next is on its way to the writer when this is counted.
-        told = functools.partial(observe_batch, self._observer, self._holds, batch, written, time.monotonic())
-        asyncio.get_running_loop().call_soon(told)
+        self._ended_batches.note(batch, written)
         if written:
             for listener in self.on_commit:
                 safely(functools.partial(listener, written))
@@ -362,6 +362,7 @@ class WriteQueue:
         except TimeoutError:
             pass
         self._drained = True
+        self._ended_batches.tell()
         left = [ticket for ticket in self._room.leave(lambda _: True) if not ticket.future.done()]
         # A batch that still waits for its lock has not begun; without its tickets the writer gives it up.
         left += self._take_back(lambda ticket: not ticket.future.done())

@@ -17,7 +17,8 @@ from lionstate.dialects import Statement, dialect_of
 from lionstate.dialects.records import MESSAGE_COLUMNS
 from lionstate.engine import Refused, Reply
 from lionstate.errors import InvalidInputError, StateError
-from lionstate.progression.append import Appender, PlainAppends, plain_appends, with_effects
+from lionstate.progression.append import Appender, with_effects
+from lionstate.progression.items_append import PlainAppends, plain_appends
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
 from lionstate.progression.storage_state import lock_for_append
 from lionstate.records.message_types import UNKNOWN_CLASS, class_ids

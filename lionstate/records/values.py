@@ -189,7 +189,7 @@ def rough_size(value: object) -> int:
             total += len(found)
         elif isinstance(found, RawJson):
             total += len(found.text)
-        elif isinstance(found, Mapping):
+        elif isinstance(found, (dict, Mapping)):
             left.extend(found)
             left.extend(found.values())
         elif isinstance(found, (list, tuple)):

@@ -54,10 +54,9 @@ async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> by
     content_type = header(scope, b"content-type") or b""
     if content_type.split(b";", 1)[0].strip().lower() != b"application/json":
         raise InvalidInputError("the content type must be application/json")
-    too_large = HttpProblem(InvalidInputError(f"the body is larger than {limit_bytes} bytes"), 413, [_CLOSE])
     length = header(scope, b"content-length")
     if length is not None and int(length) > limit_bytes:
-        raise too_large
+        raise _too_large(limit_bytes)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -67,10 +66,14 @@ async def read_json_body(scope: Scope, receive: Receive, limit_bytes: int) -> by
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > limit_bytes:
-            raise too_large
+            raise _too_large(limit_bytes)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit_bytes: int) -> HttpProblem:
+    return HttpProblem(InvalidInputError(f"the body is larger than {limit_bytes} bytes"), 413, [_CLOSE])
 
 
 async def while_connected(scope: Scope, work: Awaitable[T]) -> T | None:

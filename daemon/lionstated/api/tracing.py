@@ -11,6 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..logs import LOGGED_REQUEST_ID, Seldom, get_logger
+from .request_head import header
 
 __all__ = ["REQUEST_ID", "AccessLog", "Traced", "call_it", "name_request", "request_id_of"]
 
@@ -29,8 +30,8 @@ def call_it(scope: Scope, what: str) -> None:
 def name_request(scope: Scope) -> str:
     """Give a request its name, once: the caller's `Lionstate-Request-Id` where that is one, else one of ours."""
     if _ID not in scope:
-        given = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
-        scope[_ID] = given.decode() if _FORM.fullmatch(given) else os.urandom(8).hex()
+        given = header(scope, REQUEST_ID)
+        scope[_ID] = given.decode() if given is not None and _FORM.fullmatch(given) else os.urandom(8).hex()
     found: str = scope[_ID]
     return found
 
