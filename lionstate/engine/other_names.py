@@ -20,6 +20,7 @@ _LOCKS: Final = Path("/proc/locks")
 _SHARED_BYTE: Final = 0x40000002
 _INDEX_BYTES: Final = (120, 128)
 _LOOKS: Final = 6
+_ENOUGH: Final = 5
 _PAUSE_SECONDS: Final = 0.05
 # What is listed of processes that this one may not see; all of them are one group.
 _UNSEEN: Final = 0
@@ -45,13 +46,15 @@ def openers_by_another_name(path: Path) -> list[int]:
     Cost: one read of the list of locks; 250 ms more only before somebody is named, so that who is just opening or
         closing it is not.
     """
-    found = _look(path)
-    for _ in range(_LOOKS - 1):
-        if not found:
+    # The list changes while it is read, and what is in it may be left out: one look of several may not see it.
+    seen = Counter(_look(path) | _look(path))
+    for left in reversed(range(_LOOKS - 1)):
+        if not seen:
             break
         time.sleep(_PAUSE_SECONDS)
-        found &= _look(path)
-    return sorted(found)
+        seen.update(_look(path))
+        seen = Counter({process: count for process, count in seen.items() if count + left >= _ENOUGH})
+    return sorted(seen)
 
 
 def named_openers(processes: Iterable[int]) -> str:
@@ -101,6 +104,7 @@ def _elsewhere(listed: str, file: tuple[int, int], index: tuple[int, int] | None
 
 def _by_process(listed: str) -> dict[int, _Held]:
     processes: dict[int, _Held] = {}
+    told: set[tuple[int, tuple[int, int], int, int]] = set()
     for line in listed.splitlines():
         # number, "POSIX", "ADVISORY", "READ" or "WRITE", process, major:minor:number of the file, first byte, last byte
         words = line.split()
@@ -113,6 +117,11 @@ def _by_process(listed: str) -> dict[int, _Held]:
             identity = (os.makedev(int(major, 16), int(minor, 16)), int(number))
         except ValueError:
             continue
+        lock = (process, identity, first, last)
+        if process > _UNSEEN and lock in told:
+            # No process has one lock twice: the list moved on while it was read.
+            continue
+        told.add(lock)
         held = processes.setdefault(max(process, _UNSEEN), _Held())
         if first <= _SHARED_BYTE <= last:
             held.files[identity] += 1
