@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -142,17 +142,17 @@ class StateDB(Facade):
         """Close the store."""
         await self.close()
 
-    async def _run(self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def _run(
+        self, script: Callable[Concatenate[Any, P], R | Refused], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
         operation = operation_of(script)
-        result: R = await self.store.run(operation, operation.bind(args, kwargs))
-        return result
+        return self.store.run(operation, operation.bind(args, kwargs))
 
-    async def _read(
+    def _read(
         self, script: Callable[Concatenate[Any, P], Deferred[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         operation = operation_of(script)
-        result: R = await self.store.run(operation, operation.bind(args, kwargs))
-        return result
+        return self.store.run(operation, operation.bind(args, kwargs))
 
     async def _run_batch(self, calls: Sequence[BatchCall], *, atomic: bool) -> list[Outcome]:
         keys = [None if call.key is None else RequestKey("", call.key) for call in calls]

@@ -77,7 +77,7 @@ class Store:
         self.require_in_place = self._parts.require_in_place
         self._receipts = Receipts(self.dialect, receipts or ReceiptLimits())
         self._tickets = TicketMaker(self.parsed, self._receipts)
-        self._calls = OperationCalls(lambda: self.queue, self._tickets, observer)
+        self._calls = OperationCalls(self._open_queue, self._tickets, observer)
         self._queue: WriteQueue | None = None
         self._timers: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[int] | None = None
@@ -205,8 +205,11 @@ class Store:
     @property
     def queue(self) -> WriteQueue:
         """The write queue; an error says when the store is closed or read-only."""
-        self._require_writer()
-        if self._queue is None:
+        return self._open_queue()
+
+    def _open_queue(self) -> WriteQueue:
+        if self._queue is None or self._parts.writer is None:
+            self._require_writer()
             raise ClosedError()
         return self._queue
 
@@ -264,7 +267,8 @@ class Store:
             return await self._observed_read(operation, params)
         if max_lag_seconds is not None:
             raise InvalidInputError(f"{operation.name} writes, which no replica can")
-        self._refuse_nested()
+        if self._turn_holders:
+            self._refuse_nested()
         found = await self._calls.one(operation, params, deadline, key)
         return await self._finished(found) if isinstance(found, Deferred) else found
 
@@ -391,7 +395,7 @@ class Store:
             self._turn_holders -= holders
 
     def _refuse_nested(self) -> None:
-        if self._turn_holders and asyncio.current_task() in self._turn_holders:
+        if asyncio.current_task() in self._turn_holders:
             raise NestedWriteError("this task holds the write transaction: use its methods, or end it first")
 
 

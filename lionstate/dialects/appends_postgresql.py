@@ -48,8 +48,6 @@ TRY_APPEND = Statement(
 class PostgresqlAppends:
     """The single append of a PostgreSQL server."""
 
-    tries_appends = True
-
     def try_append(self, conn: Connection, progression_id: str, message_id: str) -> TriedAppend:
         rows = TRY_APPEND.rows(conn, {"pid": progression_id, "mid": message_id})
         if not rows:

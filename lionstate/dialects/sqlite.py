@@ -20,14 +20,12 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    insert,
     literal_column,
     not_,
     or_,
     select,
     table,
     type_coerce,
-    update,
 )
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects import sqlite as sqlite_dialect
@@ -35,7 +33,8 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import Text
 
-from lionstate.dialects.appends import NoTries, ParentRow
+from lionstate.dialects.appends import ParentRow
+from lionstate.dialects.appends_sqlite import ADVANCE, INSERT_ITEM, SqliteAppends
 from lionstate.dialects.base import Capabilities, ParentValue
 from lionstate.dialects.bulk_sqlite import SqliteBulk
 from lionstate.dialects.records_sqlite import SqliteRecords
@@ -82,7 +81,6 @@ _COLLECTION = Statement(select(progressions.c.collection).where(progressions.c.i
 _COLLECTION_BYTES = Statement(
     select(sql_cast(progressions.c.collection, LargeBinary)).where(progressions.c.id == bindparam("pid"))
 )
-_INSERT_ITEM = Statement(insert(progression_items))
 _INSERT_ITEM_IGNORE = Statement(
     sqlite_insert(progression_items).on_conflict_do_nothing(index_elements=["progression_id", "ordinal"])
 )
@@ -101,11 +99,6 @@ _OWN_TABLE = Statement(
     select(literal_column("1"))
     .select_from(table("sqlite_master"))
     .where(literal_column("type") == "table", literal_column("name") == progression_storage_state.name)
-)
-_ADVANCE = Statement(
-    update(progression_storage_state)
-    .where(progression_storage_state.c.progression_id == bindparam("pid"))
-    .values(next_ordinal=bindparam("following"))
 )
 
 
@@ -127,7 +120,7 @@ def _code(error: BaseException) -> int:
     return found & 0xFF if isinstance(found, int) else 0
 
 
-class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
+class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, SqliteAppends):
     """The SQLite side of the seam; see ``Dialect``."""
 
     capabilities = Capabilities(
@@ -229,7 +222,7 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
         return []
 
     def insert_items(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
-        _INSERT_ITEM.each(conn, rows)
+        INSERT_ITEM.each(conn, rows)
 
     def insert_items_ignore(self, conn: Connection, rows: Sequence[tuple[str, int, str]]) -> None:
         _INSERT_ITEM_IGNORE.each(conn, rows)
@@ -242,7 +235,7 @@ class SqliteDialect(SqliteRecords, SqliteBulk, NoServer, NoTries):
         return {row[0] for row in _WITH_ITEMS.rows(conn, {"ids": self.bind_ids(ids)})} if ids else set()
 
     def advance_states(self, conn: Connection, next_ordinals: Mapping[str, int]) -> None:
-        _ADVANCE.each(conn, [(following, progression) for progression, following in next_ordinals.items()])
+        ADVANCE.each(conn, [(following, progression) for progression, following in next_ordinals.items()])
 
     def has_own_tables(self, conn: Connection) -> bool:
         return bool(_OWN_TABLE.rows(conn))

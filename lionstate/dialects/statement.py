@@ -29,19 +29,27 @@ class Statement:
         self.statement = statement
         self._compiled: dict[str, tuple[str, _Binder]] = {}
 
-    def _on_driver(self, conn: Connection) -> tuple[Any, str, _Binder]:
+    def _compiled_for(self, conn: Connection) -> tuple[str, _Binder]:
         try:
-            sql, bind = self._compiled[conn.dialect.name]
+            return self._compiled[conn.dialect.name]
         except KeyError:
             assert isinstance(self.statement, ClauseElement)
             compiled: Any = self.statement.compile(dialect=conn.dialect)
-            sql, bind = self._compiled[conn.dialect.name] = (str(compiled), _binder(compiled))
+            found = self._compiled[conn.dialect.name] = (str(compiled), _binder(compiled))
+            return found
+
+    def _on_driver(self, conn: Connection) -> tuple[Any, str, _Binder]:
+        sql, bind = self._compiled_for(conn)
         return conn.connection.dbapi_connection, sql, bind
 
     def on_driver(self, conn: Connection) -> tuple[Any, str]:
         """The driver's connection and the text that it takes, for values that are bound by position (SQLite)."""
         driver, sql, _ = self._on_driver(conn)
         return driver, sql
+
+    def text(self, conn: Connection) -> str:
+        """The text that the driver takes."""
+        return self._compiled_for(conn)[0]
 
     def each(self, conn: Connection, rows: Sequence[Row]) -> None:
         """Run a statement once per tuple of values, which stand in the order of its placeholders (SQLite)."""

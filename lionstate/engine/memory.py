@@ -67,6 +67,9 @@ class _ReadSession:
         self._writer.begin_reading()
         self.conn.exec_driver_sql("PRAGMA query_only = 1")
 
+    def is_open(self) -> bool:
+        return self._writer.is_open()
+
     def before_commit(self, is_there: Look | None = None) -> None:
         """Nothing is committed."""
 

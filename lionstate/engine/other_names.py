@@ -43,8 +43,8 @@ def openers_by_another_name(path: Path) -> list[int]:
         Ascending; 0 for any that this process may not see. [] where locks are not told (anything but Linux), and where
         a file system gives its files other numbers there.
 
-    Cost: one read of the list of locks; 250 ms more only before somebody is named, so that who is just opening or
-        closing it is not.
+    Cost: two reads of the list of locks; 250 ms and five more only before somebody is named, so that who is just
+        opening or closing it is not.
     """
     # The list changes while it is read, and what is in it may be left out: one look of several may not see it.
     seen = Counter(_look(path) | _look(path))

@@ -59,6 +59,9 @@ class _LaneSession:
         if self._set_local:
             self.conn.execute(_SET_LOCAL, LANE_SETTINGS)
 
+    def is_open(self) -> bool:
+        return self.dialect.in_transaction(self.conn)
+
     def before_commit(self, is_there: Look | None = None) -> None:
         """Bring the transaction's mark back; in one that an error has ended this raises, where COMMIT lies."""
         self.mark = self.dialect.transaction_mark(self.conn)

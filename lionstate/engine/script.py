@@ -37,10 +37,6 @@ def _same(raw: Any) -> Any:
     return raw
 
 
-def _nothing() -> None:
-    return
-
-
 Script: TypeAlias = Callable[[Connection], R]
 Call: TypeAlias = Callable[[Connection], Any]
 Look: TypeAlias = Callable[[Connection], bool | None]
@@ -87,18 +83,18 @@ def done_here(found: R) -> R:
     return cast(R, Deferred(found.finish(found.raw), _same, answered=found.answered))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """A script's result together with what is applied in memory after COMMIT, and only then.
 
     Attributes:
         value: The result.
-        after_commit: What is applied.
-        is_there: Tells by the rows of this call whether its transaction was committed; None if they do not tell.
+        after_commit: What is applied; None for nothing.
+        is_there: Tells by rows whether all that this call wrote stands in the store; None if they do not tell.
     """
 
     value: Any
-    after_commit: Callable[[], None] = _nothing
+    after_commit: Callable[[], None] | None = None
     is_there: Look | None = None
 
 
@@ -121,7 +117,7 @@ def answer(value: R) -> R:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Written:
     """The call's transaction is committed."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -31,6 +33,7 @@ __all__ = ["SqliteWriter"]
 
 R = TypeVar("R")
 
+_log = logging.getLogger(__name__)
 _REQUEST = "request"
 _PROGRESS_OPERATIONS = 100_000
 
@@ -106,7 +109,7 @@ class SqliteWriter:
         """Queue a batch on the writer thread; outcomes leave after COMMIT."""
         # Busy before the thread takes it: one that hangs in a checkpoint takes nothing. Answers go before the log.
         self._busy, self._alive_at = True, time.monotonic()
-        self._thread.post(lambda: self._run(batch), ended, self._look_after_log)
+        self._thread.post(functools.partial(self._run, batch), ended, self._look_after_log)
 
     async def run(self, batch: Batch) -> list[Outcome]:
         """Run a batch; a cancelled caller does not stop it."""
@@ -167,6 +170,10 @@ class SqliteWriter:
         finally:
             self._observer.lock_wait(self._lane, time.monotonic() - started)
 
+    def is_open(self) -> bool:
+        """Whether a transaction is open: a full disk and RAISE(ROLLBACK) end one without a word."""
+        return bool(self._driver.in_transaction)
+
     def before_commit(self, is_there: Look | None = None) -> None:
         """Write the number of the batch, unless its own rows tell as much: the row costs a page of the log."""
         self._is_there = self._log.record(self.conn) if is_there is None and self._log is not None else is_there
@@ -184,9 +191,11 @@ class SqliteWriter:
     def _look_after_log(self) -> None:
         if self._has_committed:
             self._has_committed = False
-            # The transaction is committed whatever a checkpoint says.
-            with suppress(self.module.Error):
+            try:
                 self.wal.after_commit()
+            except self.module.Error:
+                # The transaction is committed whatever a checkpoint says.
+                return
 
     def rollback(self) -> None:
         """End the transaction in whatever state it is; a connection that cannot is replaced at the next BEGIN."""
@@ -237,8 +246,9 @@ class SqliteWriter:
     def _look_after_doubt(self) -> bool | None:
         """Reopen, look for the batch and commit a row of our own, which settles the log for good.
 
-        Only this writer writes its number, and nothing was begun since: the batch in doubt is there exactly if its
-        number is. The answer counts only if the row is committed; until then the doubt stays.
+        Nothing was begun here since. Only this writer writes its number: a batch that wrote one is there exactly if
+        the number is; one that did not is told by its rows, or not at all. The answer counts only if the row is
+        committed; until then the doubt stays.
         """
         log, is_there = self._log, self._in_doubt
         assert log is not None and is_there is not None
@@ -249,7 +259,12 @@ class SqliteWriter:
             self._reconnect()
         self._wait_plainly()
         try:
-            committed = is_there(self.conn)
+            try:
+                committed = is_there(self.conn)
+            except Exception:
+                # What cannot be read tells nothing; nothing may be begun before the log is settled all the same.
+                _log.debug("what a commit in doubt wrote cannot be looked at", exc_info=True)
+                committed = None
             log.settle(self.conn)
             self._commit_plainly()
         except Exception:

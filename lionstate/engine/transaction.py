@@ -50,6 +50,10 @@ class Session(Protocol):
         """Begin a write transaction; raises BackendBusyError after the whole wait."""
         ...
 
+    def is_open(self) -> bool:
+        """Whether a transaction is open: the database may have ended it."""
+        ...
+
     def before_commit(self, is_there: Look | None = None) -> None:
         """The last statements before COMMIT; an error here means that nothing is written.
 
@@ -167,17 +171,17 @@ def _together(session: Session, batch: Batch, units: Sequence[Unit]) -> list[Out
     conn, dialect = session.conn, session.dialect
     if dialect.capabilities.concurrent_writers and (len(units) > 1 or units[0].locks_first):
         batch.lock(conn)
+    if len(units) == 1 and len(units[0].calls) == 1:
+        value = units[0].calls[0](conn)
+        require_open(session)
+        session.before_commit(value.is_there if isinstance(value, Reply) else None)
+        return [_settled(value)]
     outcomes: list[Outcome] = []
     for unit in units:
         outcomes += [_settled(value) for value in _values(session, unit)]
         require_open(session)
-    session.before_commit(_look_of(outcomes[0]) if len(outcomes) == 1 else None)
+    session.before_commit()
     return outcomes
-
-
-def _look_of(outcome: Outcome) -> Look | None:
-    value = outcome.value if isinstance(outcome, Written) else None
-    return value.is_there if isinstance(value, Reply) else None
 
 
 def _values(session: Session, unit: Unit) -> Sequence[Any]:
@@ -200,7 +204,7 @@ def _settled(value: Any) -> Outcome:
 
 def require_open(session: Session) -> None:
     """SQLITE_FULL, I/O errors and RAISE(ROLLBACK) end a transaction silently; a COMMIT after that would lie."""
-    if not session.dialect.in_transaction(session.conn):
+    if not session.is_open():
         raise BackendError("the database ended the transaction before it was committed")
 
 
@@ -247,7 +251,7 @@ def _in_savepoint(session: Session, call: Call) -> Outcome:
         if dialect.is_store_failure(error) or _gave_way(refusal):
             # Giving way: later calls on the same rows would overtake the one that has to wait.
             raise
-        if not dialect.in_transaction(conn):
+        if not session.is_open():
             raise _Ended from error
         savepoint.rollback()
         return NotWritten(refusal)

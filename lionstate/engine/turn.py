@@ -155,7 +155,7 @@ class Turn(SqlWrites):
                 require_open(self._session)
             except Exception as error:
                 failure = translate(self._session.dialect, error)
-                if not self._session.dialect.in_transaction(self._session.conn):
+                if not self._session.is_open():
                     # What runs after a silent rollback would commit statement by statement.
                     going = self._fail(failure)
                 self._tell(future, error=failure)

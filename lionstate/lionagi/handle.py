@@ -273,7 +273,7 @@ def _settle(found: Any) -> None:
     if isinstance(found, Refused):
         raise found.error
     assert not isinstance(found, Later)
-    if isinstance(found, Reply):
+    if isinstance(found, Reply) and found.after_commit is not None:
         found.after_commit()
 
 

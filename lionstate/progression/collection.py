@@ -134,6 +134,8 @@ def text_fault(value: object) -> str | None:
 
 
 def _fault_of(message_id: object) -> str | None:
+    if isinstance(message_id, str) and message_id.isascii() and 0 < len(message_id) <= MAX_NEW_ID_BYTES:
+        return "holds NUL" if "\0" in message_id else None
     if (fault := text_fault(message_id)) is not None or not isinstance(message_id, str):
         return fault
     if not message_id:

@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, bindparam, exists, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from lionstate.dialects import Statement, dialect_of
-from lionstate.dialects.appends import ParentRow
+from lionstate.dialects.appends import LOOK, ParentRow
 from lionstate.dialects.statement import Row, compiled_once
 from lionstate.errors import BlockedCode, InvalidInputError
 from lionstate.progression.collection import text_fault
 from lionstate.progression.phases import Authority, Phase, new_generation
 from lionstate.schema.conversation import progressions
-from lionstate.schema.own import progression_items as items
 from lionstate.schema.own import progression_storage_state as table
 
 __all__ = [
@@ -154,19 +153,6 @@ _FOR_APPEND = _Form(_for_append, AppendState._fields)
 
 # As many appends as a set costs more than, where the transaction itself is the lock.
 _FEW = 4
-# One append: parent, state row and membership in one statement.
-_PAIR = Statement(
-    select(
-        exists(
-            select(items.c.ordinal)
-            .where(items.c.progression_id == bindparam("pid"))
-            .where(items.c.message_id == bindparam("mid"))
-        ),
-        *(table.c[name] for name in AppendState._fields),
-    )
-    .select_from(progressions.outerjoin(table, table.c.progression_id == progressions.c.id))
-    .where(progressions.c.id == bindparam("pid"))
-)
 
 
 def check_id(progression_id: object) -> str:
@@ -212,10 +198,8 @@ def lock_for_append(
 
 
 def look_at(conn: Connection, pair: tuple[str, str]) -> Row | None:
-    """Whether an id is among the items, and the columns of ``AppendState``, None without a state row; None without a
-    progression. For where the transaction is the lock. Cost: one statement.
-    """
-    rows = _PAIR.rows(conn, {"pid": pair[0], "mid": pair[1]})
+    """What ``LOOK`` finds of one append; None without a progression. Cost: one statement."""
+    rows = LOOK.rows(conn, {"pid": pair[0], "mid": pair[1]})
     return rows[0] if rows else None
 
 
@@ -229,7 +213,7 @@ def looked_at(rows: Iterable[tuple[tuple[str, str], Row | None]]) -> LockedForAp
             if is_member:
                 members.add(pair)
             pid = pair[0]
-            parents[pid] = (pid, None, None if state[0] is None else _for_append(state))
+            parents[pid] = (pid, None, None if state[0] is None else _for_append((pid, *state)))
     return LockedForAppend(list(parents.values()), members)
 
 

@@ -38,7 +38,7 @@ class OperationCalls:
         else:
             prepared = await self._prepared(operation, params, key)
         ticket = self._tickets.of_operation(prepared, deadline)
-        self._enter(ticket)
+        self._enter((ticket,))
         return value_of(await ticket.future)
 
     async def several(
@@ -66,7 +66,7 @@ class OperationCalls:
             self._tickets.of_operation(call, deadline) if isinstance(call, PreparedCall) else call for call in prepared
         ]
         entered = [ticket for ticket in tickets if isinstance(ticket, Ticket)]
-        self._enter(*entered)
+        self._enter(entered)
         try:
             return [await ticket.future if isinstance(ticket, Ticket) else ticket for ticket in tickets]
         except asyncio.CancelledError:
@@ -78,13 +78,13 @@ class OperationCalls:
         if not calls:
             return []
         ticket = self._tickets.of_batch(calls, deadline)
-        self._enter(ticket)
+        self._enter((ticket,))
         outcome = await ticket.future
         if isinstance(outcome, Written):
             return [Written(value) for value in outcome.value]
         return [outcome] * len(calls)
 
-    def _enter(self, *tickets: Ticket) -> None:
+    def _enter(self, tickets: Sequence[Ticket]) -> None:
         try:
             self._queue().submit_all(tickets)
         except StateError as error:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lionstate.engine import Observer
 from lionstate.errors import DeadlineExceededError, OverloadedError, StateError
@@ -45,16 +46,18 @@ class EndedBatches:
         """Tell what is untold."""
         untold, self._untold = self._untold, []
         for batch, written, ended_at in untold:
-            self._tell(batch, written, ended_at)
+            safely(self._tell, batch, written, ended_at)
 
     def _tell(self, batch: QueuedBatch, written: Sequence[Ticket], ended_at: float) -> None:
         taken, began_at = batch.taken, batch.began_at
         self._observer.batch(len(taken))
-        if taken:
-            self._observer.queue_waits([began_at - ticket.submitted_at for ticket in taken])
-            # Lanes share the machine: what others ran meanwhile is not this batch's doing.
-            self._holds.learn(_counted(taken), len(taken), (ended_at - began_at) / batch.beside)
-        for name, count in _counted(written).items():
+        if not taken:
+            return
+        counted = _counted(taken)
+        self._observer.queue_waits([began_at - ticket.submitted_at for ticket in taken])
+        # Lanes share the machine: what others ran meanwhile is not this batch's doing.
+        self._holds.learn(counted, len(taken), (ended_at - began_at) / batch.beside)
+        for name, count in (counted if len(written) == len(taken) else _counted(written)).items():
             self._observer.operation(name, "written", count)
 
 
@@ -71,9 +74,9 @@ def refusal(error: StateError) -> str:
     return error.code if isinstance(error, OverloadedError | DeadlineExceededError) else "not_written"
 
 
-def safely(effect: Callable[[], None]) -> None:
+def safely(effect: Callable[..., None], *args: Any) -> None:
     """Run what follows a commit; the commit stands whatever comes of it."""
     try:
-        effect()
+        effect(*args)
     except Exception:
         _log.exception("an effect after a commit failed")

@@ -63,10 +63,7 @@ class TicketMaker:
         if fold is None:
             call: Callable[[Connection], Any] = functools.partial(operation.script, **params)
         else:
-            single = fold
-
-            def call(conn: Connection) -> Any:
-                return single(conn, [params])[0]
+            call = functools.partial(_alone, fold, (params,))
 
         if claim is not None:
             call, fold = self.receipts.once(claim, call), None
@@ -113,6 +110,10 @@ class TicketMaker:
         return found
 
 
+def _alone(fold: Fold, params: Sequence[Mapping[str, Any]], conn: Connection) -> Any:
+    return fold(conn, params)[0]
+
+
 def _run_all(scripts: Sequence[Callable[[Connection], Any]], conn: Connection) -> Any:
     """Run the scripts of an atomic batch; the first refusal is raised and undoes the others."""
     values: list[Any] = []
@@ -122,7 +123,8 @@ def _run_all(scripts: Sequence[Callable[[Connection], Any]], conn: Connection) -
         if isinstance(value, Refused):
             raise value.error
         if isinstance(value, Reply):
-            effects.append(value.after_commit)
+            if value.after_commit is not None:
+                effects.append(value.after_commit)
             value = value.value
         values.append(value)
 

@@ -31,8 +31,10 @@ class Listener:
             ClosedError: No more news will come.
         """
         if not self._news.is_closed:
+            # Not `wait_for`, which before Python 3.12 loses a cancellation that comes together with the news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._heard.wait()
         if self._news.is_closed:
             raise ClosedError("the store is closing")
         heard = self._heard.is_set()
@@ -71,8 +73,9 @@ class CommitNews:
 
     def committed(self, tickets: Sequence[Ticket]) -> None:
         """The listener for ``WriteQueue.on_commit``. Cost: the keys of the batch."""
-        for ticket in tickets:
-            self.announce(ticket.keys)
+        if self._listeners:
+            for ticket in tickets:
+                self.announce(ticket.keys)
 
     def announce(self, keys: frozenset[str] | None) -> None:
         """Something may have changed under these keys; None is under any."""

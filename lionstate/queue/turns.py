@@ -38,6 +38,15 @@ class Turns:
             self._last_was_maintenance = False
         return tickets
 
+    def take_alone(self, ticket: Ticket) -> bool:
+        """Whether a ticket that nothing waits or runs beside is a batch by itself, and its turn now."""
+        limits = self._limits
+        if ticket.kind is not TicketClass.REQUEST or not (limits.max_operations and limits.max_batch_operations):
+            return False
+        self._since_maintenance += 1
+        self._last_was_maintenance = False
+        return True
+
     def _hold_of(self, ticket: Ticket) -> float:
         return self._holds.of(ticket.name)
 

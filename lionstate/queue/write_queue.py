@@ -65,8 +65,8 @@ class WriteQueue:
         self._active: set[QueuedBatch] = set()
         self._closed = False
         self._drained = False
+        # Set once nothing waits or runs any more and nothing more can come.
         self._idle = asyncio.Event()
-        self._idle.set()
         self.on_commit: list[Callable[[Sequence[Ticket]], None]] = []
 
     def submit(self, ticket: Ticket) -> None:
@@ -84,18 +84,20 @@ class WriteQueue:
             raise ClosedError("the store is closing; nothing was written")
         if not tickets:
             return
+        if self._sweeping is None:
+            self._sweep_later()
+        if len(tickets) == 1 and self._is_still() and self._turns.take_alone(tickets[0]):
+            self._start(tickets)
+            return
         if not self._has_room(tickets):
             # Callers that went away leave their tickets behind until the next sweep.
             self._room.leave(lambda ticket: ticket.future.done())
-        if not self._has_room(tickets):
-            raise OverloadedError(
-                f"the write queue holds {self.depth} operations ({self.size_bytes} bytes); nothing was written",
-                retry_after_seconds=max(_LEAST_RETRY_AFTER, self.depth * self._holds.mean()),
-            )
+            if not self._has_room(tickets):
+                raise OverloadedError(
+                    f"the write queue holds {self.depth} operations ({self.size_bytes} bytes); nothing was written",
+                    retry_after_seconds=max(_LEAST_RETRY_AFTER, self.depth * self._holds.mean()),
+                )
         self._room.enter(tickets)
-        self._idle.clear()
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
         self._pump()
 
     def _has_room(self, tickets: Sequence[Ticket]) -> bool:
@@ -120,20 +122,27 @@ class WriteQueue:
         """Age of the ticket that has waited longest; 0 when none waits."""
         return self._room.oldest_age_seconds()
 
+    def _is_still(self) -> bool:
+        """Whether nothing waits, runs or goes round: what comes now has nothing to be weighed against."""
+        return not (self._active or self._room.depth or self._tasks or self._gathering)
+
     def _pump(self) -> None:
         while not self._gathering and self._another_lane_pays() and (tickets := self._turns.next_batch()):
-            self._free_lanes -= 1
-            self._room.fly(tickets)
-            batch = QueuedBatch(self.writer.dialect, self.claim, tickets)
-            self._active.add(batch)
-            batch.beside = len(self._active)
-            ended = functools.partial(self._ended, batch)
-            try:
-                self.writer.start(batch, ended)
-            except StateError as error:
-                batch.take()
-                outcomes = [NotWritten(error)] * len(batch.taken)
-                asyncio.get_running_loop().call_soon(ended, outcomes, None)
+            self._start(tickets)
+
+    def _start(self, tickets: Sequence[Ticket]) -> None:
+        self._free_lanes -= 1
+        self._room.fly(tickets)
+        batch = QueuedBatch(self.writer.dialect, self.claim, tickets)
+        self._active.add(batch)
+        batch.beside = len(self._active)
+        ended = functools.partial(self._ended, batch)
+        try:
+            self.writer.start(batch, ended)
+        except StateError as error:
+            batch.take()
+            outcomes = [NotWritten(error)] * len(batch.taken)
+            asyncio.get_running_loop().call_soon(ended, outcomes, None)
 
     def _another_lane_pays(self) -> bool:
         """Whether a batch may start now.
@@ -189,10 +198,14 @@ class WriteQueue:
         self._ended_batches.tell()
         # Here and not at every change, which would cost each operation more than it tells.
         self._observer.queue_depth(self.depth, self.size_bytes, self.oldest_age_seconds())
-        if self.depth or self._active:
-            self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+        # What goes round runs again.
+        if self.depth or self._active or self._tasks:
+            self._sweep_later()
         self._pump()
         self._note_idle()
+
+    def _sweep_later(self) -> None:
+        self._sweeping = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def _ended(self, batch: QueuedBatch, outcomes: Sequence[Outcome] | None, error: BaseException | None) -> None:
         self._free_lanes += 1
@@ -208,12 +221,11 @@ class WriteQueue:
             landing = batch.tickets
             if going_round:
                 landing = [ticket for ticket in landing if id(ticket) not in going_round]
-            if unanswered := [ticket for ticket in landing if not ticket.future.done()]:
-                taken = set(map(id, batch.taken))
-                for ticket in unanswered:
+            for ticket in landing:
+                if not ticket.future.done():
                     # What was taken and has no outcome by now met a defect of ours: nothing is known of it.
-                    late = id(ticket) not in taken
-                    self._settle(ticket, NotWritten(DeadlineExceededError()) if late else Unknown())
+                    was_taken = any(taken is ticket for taken in batch.taken)
+                    self._settle(ticket, Unknown() if was_taken else NotWritten(DeadlineExceededError()))
             self._room.land(landing)
             if len(batch.tickets) > 1:
                 self._gather()
@@ -248,7 +260,8 @@ class WriteQueue:
                     continue
                 written.append(ticket)
                 if isinstance(value, Reply):
-                    safely(value.after_commit)
+                    if value.after_commit is not None:
+                        safely(value.after_commit)
                     outcome = Written(value.value)
                 if not ticket.future.done():
                     ticket.future.set_result(outcome)
@@ -257,9 +270,13 @@ class WriteQueue:
             else:
                 self._settle(ticket, outcome)
         self._ended_batches.note(batch, written)
+        if self._drained:
+            self._ended_batches.tell()
         if written:
             for listener in self.on_commit:
-                safely(functools.partial(listener, written))
+                safely(listener, written)
+        if not busy and not reparse:
+            return set()
         if busy:
             self._spawn(busy, self._split(busy))
         if reparse:
@@ -272,7 +289,7 @@ class WriteQueue:
             ticket.future.set_result(outcome)
 
     def _note_idle(self) -> None:
-        if not self.depth and not self._active and not self._tasks and not self._gathering:
+        if self._closed and not self.depth and not self._active and not self._tasks and not self._gathering:
             self._idle.set()
 
     def _spawn(self, tickets: Sequence[Ticket], work: Coroutine[Any, Any, None]) -> None:
@@ -356,6 +373,7 @@ class WriteQueue:
     async def drain(self, budget_seconds: float) -> int:
         """Refuse new tickets, run the waiting ones within the budget; return how many were refused."""
         self.shut()
+        self._note_idle()
         try:
             async with asyncio.timeout(budget_seconds):
                 await self._idle.wait()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, Float, Text, bindparam, literal_column, or_, select, type_coerce
 
 from lionstate.dialects import Statement, dialect_of
 from lionstate.dialects.records import MESSAGE_COLUMNS
@@ -25,6 +25,8 @@ from lionstate.records.message_types import UNKNOWN_CLASS, class_ids
 from lionstate.records.messages import MessageRow, checked_message
 from lionstate.records.values import check_text, finite_number
 from lionstate.schema.conversation import messages as message_table
+from lionstate.schema.conversation import sessions
+from lionstate.schema.types import numeric_form
 
 __all__ = [
     "Recording",
@@ -40,9 +42,28 @@ __all__ = [
     "several_of",
 ]
 
-# What ``MessageRow.stored`` holds.
-_STORED = Statement(
-    select(*(message_table.c[name] for name in MESSAGE_COLUMNS[2:-1])).where(message_table.c.id == bindparam("mid"))
+# Compared in the database, so that nothing is read which may be damaged; all but the time of creation, which stays.
+_COMPARED = MESSAGE_COLUMNS[2:]
+_IS_STORED = Statement(
+    select(literal_column("1"))
+    .where(message_table.c.id == bindparam("mid"))
+    .where(
+        *(
+            type_coerce(message_table.c[name], Text).is_not_distinct_from(bindparam(name, type_=Text))
+            for name in _COMPARED
+        )
+    )
+)
+_IS_BEHIND = Statement(
+    select(literal_column("1"))
+    .where(sessions.c.id == bindparam("session"))
+    .where(
+        or_(
+            sessions.c.last_message_at.is_(None),
+            sessions.c.last_message_at < bindparam("at", type_=Float),
+            sessions.c.updated_at < bindparam("at", type_=Float),
+        )
+    )
 )
 _IDS = ("session_id", "branch_progression_id", "session_progression_id", "system_branch_id")
 
@@ -89,6 +110,7 @@ class _Rows:
         self._created: dict[str, float] = {}
         self._activity: dict[str, float] = {}
         self._system: dict[str, str] = {}
+        self._written: list[tuple[Any, ...]] = []
 
     def add(self, recording: Recording) -> None:
         for message in recording.messages:
@@ -107,12 +129,21 @@ class _Rows:
         learned = class_ids(conn, {row.lion_class for row in merged if row.lion_class is not None}, known)
         rows = [(row.id, self._created[row.id], *row.stored, _type_of(row, known, learned)) for row in merged]
         dialect_of(conn).upsert_messages(conn, rows)
+        self._written = rows
         return learned
 
     def write_rest(self, conn: Connection) -> None:
         dialect = dialect_of(conn)
         dialect.touch_sessions(conn, self._activity)
         dialect.set_system_messages(conn, self._system)
+
+    def stand(self, conn: Connection) -> bool:
+        """Whether the messages and the activity of sessions stand in the store, or later activity. For SQLite."""
+        for mid, _, metadata, content, *others in self._written:
+            values = (numeric_form(metadata), numeric_form(content), *others)
+            if not _IS_STORED.rows(conn, {"mid": mid, **dict(zip(_COMPARED, values, strict=True))}):
+                return False
+        return not any(_IS_BEHIND.rows(conn, {"session": session, "at": at}) for session, at in self._activity.items())
 
 
 def _type_of(row: MessageRow, known: Mapping[str, int], learned: Mapping[str, int]) -> int:
@@ -164,21 +195,17 @@ def _record_plain(conn: Connection, recording: Recording, appends: PlainAppends,
     learned = rows.write_messages(conn, parsed.class_ids)
     appends.write(conn)
     rows.write_rest(conn)
-    # Without a new item nothing of the call tells whether it was committed.
-    look = functools.partial(_is_there, messages=recording.messages, appends=appends) if appends.items else None
-    return (
-        Reply(None, functools.partial(parsed.class_ids.update, learned), look)
-        if learned
-        else Reply(None, is_there=look)
-    )
+    # Another process may have recorded the same ids meanwhile: then they tell nothing unless all else stands as well.
+    tells = bool(appends.items) and recording.system is None
+    look = functools.partial(_stands, rows=rows, appends=appends) if tells else None
+    learn = functools.partial(parsed.class_ids.update, learned) if learned else None
+    return Reply(None, learn, look)
 
 
-def _is_there(conn: Connection, *, messages: Sequence[MessageRow], appends: PlainAppends) -> bool | None:
-    """Whether the messages of one call stand where it added them; None where that cannot be told."""
-    if (found := appends.are_there(conn)) is not True:
-        return found
-    # Another process may have recorded the same ids meanwhile, and not the same content.
-    return all(_STORED.rows(conn, {"mid": row.id}) == [tuple(row.stored)] for row in messages) or None
+def _stands(conn: Connection, *, rows: _Rows, appends: PlainAppends) -> bool | None:
+    """Whether all that one call wrote stands in the store; None where that cannot be told."""
+    found = appends.are_there(conn)
+    return (rows.stand(conn) or None) if found else found
 
 
 def _decide(recording: Recording, appender: Appender | None, waiting: set[str]) -> Refused | NeedsParse | Later | None:

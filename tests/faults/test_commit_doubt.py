@@ -12,14 +12,24 @@ import json
 import shutil
 import signal
 import sqlite3
+from collections.abc import Awaitable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lionstate.engine import EngineSettings
 from lionstate.engine.sqlite import SqliteWriter
-from lionstate.errors import BackendError, BackendUnavailableError, OutcomeUnknownError, StateError
+from lionstate.errors import (
+    BackendError,
+    BackendUnavailableError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    StateError,
+)
 from lionstate.operations import OPERATIONS
+from lionstate.progression import items_append
 from lionstate.queue import RequestKey
 from lionstate.store import Store
 from tests.support.children import child
@@ -222,9 +232,53 @@ async def test_a_lone_append_to_items_writes_no_number(tmp_path: Path) -> None:
         await store.close()
 
 
+def _message(content: Any) -> dict[str, Any]:
+    return {"id": "m", "created_at": 1.0, "role": "user", "content": content, "node_metadata": {}}
+
+
 async def _record(store: Store, content: str = "x") -> None:
-    msg = {"id": "m", "created_at": 1.0, "role": "user", "content": {"text": content}, "node_metadata": {}}
-    await store.run(OPERATIONS["record_message"], {"msg": msg, "session_id": "s", "branch_progression_id": "p"})
+    params = {"msg": _message({"text": content}), "session_id": "s", "branch_progression_id": "p"}
+    await store.run(OPERATIONS["record_message"], params)
+
+
+_SESSION = (
+    "INSERT INTO sessions (id, created_at, updated_at, node_metadata, status, progression_id)"
+    " VALUES ('s', 1, 1, '{}', 'running', 'p')"
+)
+_BRANCH = (
+    "INSERT INTO branches (id, created_at, node_metadata, session_id, progression_id) VALUES ('b', 1, '{}', 's', 'p')"
+)
+_ANOTHER_PROCESS_RECORDS = [
+    "INSERT INTO messages (id, created_at, node_metadata, content, role, lion_class)"
+    " VALUES ('m', 1.0, '{}', '{\"text\":\"x\"}', 'user', 3)",
+    "INSERT INTO progression_items VALUES ('p', 0, 'm')",
+    "UPDATE progression_storage_state SET next_ordinal = 1",
+]
+
+
+async def _in_doubt(
+    store: Store, monkeypatch: pytest.MonkeyPatch, call: Awaitable[Any], path: Path, meanwhile: list[str] | None
+) -> type[Exception] | None:
+    """What a call gets whose COMMIT raises: after it (None), or before it, while others run this SQL."""
+    commit = SqliteWriter.commit
+
+    def raising(writer: SqliteWriter) -> None:
+        if meanwhile is None:
+            commit(writer)
+        else:
+            writer.rollback()
+            with closing(sqlite3.connect(path)) as other, other:
+                for sql in meanwhile:
+                    other.execute(sql)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteWriter, "commit", raising)
+        try:
+            await call
+        except StateError as raised:
+            return type(raised)
+    return None
 
 
 async def test_a_lone_message_writes_no_number_unless_it_is_there(tmp_path: Path) -> None:
@@ -246,18 +300,12 @@ async def test_a_lone_message_writes_no_number_unless_it_is_there(tmp_path: Path
     [
         ([], BackendError),
         (["UPDATE progression_storage_state SET generation = 2"], OutcomeUnknownError),
-        (
-            [
-                "INSERT INTO messages (id, created_at, node_metadata, content, role, lion_class)"
-                " VALUES ('m', 1.0, '{}', '{\"text\":\"z\"}', 'user', 3)",
-                "INSERT INTO progression_items VALUES ('p', 0, 'm')",
-                "UPDATE progression_storage_state SET next_ordinal = 1",
-            ],
-            OutcomeUnknownError,
-        ),
+        ([sql.replace('"x"', '"z"') for sql in _ANOTHER_PROCESS_RECORDS], OutcomeUnknownError),
+        # The same, but the activity of the session is lost.
+        ([_SESSION, *_ANOTHER_PROCESS_RECORDS], OutcomeUnknownError),
         (None, None),
     ],
-    ids=["not there", "replaced", "other content of another process", "there"],
+    ids=["not there", "replaced", "other content of another process", "other activity", "there"],
 )
 async def test_a_lone_message_in_doubt_is_looked_up_by_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: list[str] | None, error: type[Exception] | None
@@ -266,31 +314,81 @@ async def test_a_lone_message_in_doubt_is_looked_up_by_its_rows(
     store = await Store.open(path)
     try:
         await put_items_progression(store, "p")
-        commit = SqliteWriter.commit
-
-        def another_process_then_raise(writer: SqliteWriter) -> None:
-            if meanwhile is None:
-                commit(writer)
-            else:
-                writer.rollback()
-                with sqlite3.connect(path) as other:
-                    for sql in meanwhile:
-                        other.execute(sql)
-                other.close()
-            raise sqlite3.OperationalError("disk I/O error")
-
-        found: type[Exception] | None = None
-        with monkeypatch.context() as patch:
-            patch.setattr(SqliteWriter, "commit", another_process_then_raise)
-            try:
-                await _record(store)
-            except StateError as raised:
-                found = type(raised)
-        assert error is found
+        assert error is await _in_doubt(store, monkeypatch, _record(store), path, meanwhile)
         await _record(store, "later")
         assert ["m"] == await read_ids(store, "p")
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("content", [5, 1.5, 1e300, 2**70, -0.0, "5", [1, 2], {"a": None}, True], ids=repr)
+async def test_a_committed_lone_message_is_recognized_whatever_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Any
+) -> None:
+    path = tmp_path / "state.db"
+    store = await Store.open(path)
+    try:
+        await put_items_progression(store, "p")
+        await execute(store, _SESSION)
+        params = {"msg": _message(content), "session_id": "s", "branch_progression_id": "p"}
+        call = store.run(OPERATIONS["record_message"], params)
+        if content == 2**70:
+            with pytest.raises(InvalidInputError):
+                await call
+            return
+        assert None is await _in_doubt(store, monkeypatch, call, path, None)
+        several = {"msgs": [_message("first"), {**_message("last"), "id": "n"}, {**_message("x"), "id": "n"}]}
+        call = store.run(OPERATIONS["insert_messages"], {**several, "progression_ids": ["p"]})
+        assert None is await _in_doubt(store, monkeypatch, call, path, None)
+        assert ["m", "n"] == await read_ids(store, "p")
+    finally:
+        await store.close()
+
+
+async def test_a_lone_system_message_in_doubt_is_told_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process recorded it and not as the branch's system message: ours was not written."""
+    path = tmp_path / "state.db"
+    store = await Store.open(path)
+    try:
+        await put_items_progression(store, "p")
+        await execute(store, _SESSION)
+        await execute(store, _BRANCH)
+        params = {
+            "msg": _message({"text": "x"}),
+            "session_id": "s",
+            "branch_progression_id": "p",
+            "system_branch_id": "b",
+        }
+        call = store.run(OPERATIONS["record_message"], params)
+        assert BackendError is await _in_doubt(store, monkeypatch, call, path, _ANOTHER_PROCESS_RECORDS)
+    finally:
+        await store.close()
+
+
+async def test_a_doubt_about_rows_that_cannot_be_read_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: the look met a damaged value, and every later write was refused for it."""
+    path = tmp_path / "state.db"
+    store = await Store.open(path)
+    try:
+        await put_items_progression(store, "p")
+        await put_items_progression(store, "q")
+        damaged = [sql.replace('\'{"text":"x"}\'', "CAST(X'ff22' AS TEXT)") for sql in _ANOTHER_PROCESS_RECORDS]
+        assert OutcomeUnknownError is await _in_doubt(store, monkeypatch, _record(store), path, damaged)
+        await append(store, "q", "a")
+        monkeypatch.setattr(items_append, "_is_there", _raise)
+        assert OutcomeUnknownError is await _in_doubt(store, monkeypatch, append(store, "q", "b"), path, None)
+        await append(store, "q", "c")
+        assert ["a", "b", "c"] == await read_ids(store, "q")
+    finally:
+        await store.close()
+
+
+def _raise(*_: Any, **__: Any) -> None:
+    raise sqlite3.DatabaseError("database disk image is malformed")
 
 
 async def _numbers(store: Store) -> list[int]:

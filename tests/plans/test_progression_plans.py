@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Executable
 
-from lionstate.dialects import appends_postgresql, dialect_of, postgresql, sqlite
-from lionstate.progression import items, reads, storage_state
+from lionstate.dialects import appends, appends_postgresql, dialect_of, postgresql, sqlite
+from lionstate.progression import items, reads
 from lionstate.records.branch_messages import page_query
 from lionstate.records.messages import WHOLE, present_query
 from tests.support.backends import Backend
@@ -172,7 +172,6 @@ async def test_a_count_is_a_range_of_the_primary_key(backend: Backend, statistic
 @pytest.mark.parametrize("statistics", STATISTICS)
 async def test_an_append_in_one_statement_only_seeks(backend: Backend, statistics: str) -> None:
     """Only PostgreSQL has it; SQLite's statements are those of the next test."""
-    assert backend.is_postgresql is backend.direct.store.dialect.tries_appends
     if not backend.is_postgresql:
         return
     await _seed(backend, statistics)
@@ -193,7 +192,7 @@ async def test_membership_seeks_the_message_index(backend: Backend, statistics: 
         plan = await _plan(backend, postgresql._EXISTING_ITEMS.statement, params)
         assert "idx_progression_items_message" in plan and "Seq Scan" not in plan, plan
     else:
-        for found in (sqlite._ITEM_EXISTS, storage_state._PAIR):
+        for found in (sqlite._ITEM_EXISTS, appends.LOOK):
             plan = await _plan(backend, found.statement, {"pid": "large", "mid": "m000007"})
             assert "idx_progression_items_message (progression_id=? AND message_id=?)" in plan, plan
             assert "SCAN progression_items" not in plan, plan

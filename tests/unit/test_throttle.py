@@ -240,13 +240,21 @@ async def test_who_wakes_together_with_maintenance_goes_first(monkeypatch: pytes
     load.lock_hold("maintenance", 0.01)
     governor.ended(None, Knobs())
     loop, entered = asyncio.get_running_loop(), []
+    due: asyncio.Future[None] = loop.create_future()
 
     async def call() -> None:
         entered.append("caller")
 
-    async def sleep(seconds: float) -> None:
-        loop.call_soon(lambda: entered.append(loop.create_task(call())))
+    async def caller() -> None:
+        await due
+        await asyncio.create_task(call())
 
+    async def sleep(seconds: float) -> None:
+        loop.call_soon(due.set_result, None)
+
+    waiting = asyncio.create_task(caller())
+    await asyncio.sleep(0)
     monkeypatch.setattr("lionstate.migration.governor._sleep", sleep)
     await governor.turn()
-    assert "caller" == entered[-1]
+    assert ["caller"] == entered
+    await waiting

@@ -54,6 +54,9 @@ class _Session:
         self._next("begin")
         self.open = True
 
+    def is_open(self) -> bool:
+        return self.open
+
     def before_commit(self, is_there: Look | None = None) -> None:
         self._next("before_commit")
 

@@ -91,13 +91,16 @@ async def while_connected(scope: Scope, work: Awaitable[T]) -> T | None:
     # No scope of anyio's, which costs as much as the rest of this handler.
     connection.on_lost = gone
     try:
-        return await work
+        found = await work
     except asyncio.CancelledError:
-        if not is_gone or task.uncancel():
+        if not is_gone or task.cancelling() > 1:
             raise
         return None
     finally:
         connection.on_lost = None
+        if is_gone:
+            task.uncancel()
+    return None if is_gone else found
 
 
 async def _decoded(operation: OperationLike, codec: wire.Codec, body: bytes | msgspec.Raw) -> dict[str, Any]:
