@@ -102,8 +102,8 @@ def _check_urls(settings: Settings) -> None:
             StoreURL.of(url.get_secret_value())
 
 
-class _Started:
-    """Is told when the daemon is ready."""
+class _Settled:
+    """Is told when the daemon is ready, and what it is made of stays."""
 
     def started(self, value: object = None) -> None:
         """Have the collector pass over all that is there: to look through it took 60 to 90 ms, time and again."""
@@ -119,7 +119,7 @@ def _run(settings: Settings, assembly: Assembly, read: Callable[[], Settings]) -
             store_factory=assembly.store_factory,
             read_settings=read,
             overdue=lambda forced: _leave(_EXIT_INTERRUPTED if forced else _EXIT_INTERNAL),
-            task_status=_Started(),
+            task_status=_Settled(),
         )
 
     if anyio.run(life, backend_options={"use_uvloop": _has_uvloop()}):

@@ -18,7 +18,7 @@ _OWN_FRAMES = 1_000
 # While checkpoints would take more than this share of the time they wait, until the log has so many frames: they stop
 # every writer, and one of a long log costs little more than one of a short log, because pages repeat in it.
 _CHECKPOINT_SHARE = 0.002
-# Well below what throttles migration.
+# Well below what throttles migration by default.
 _MOST_FRAMES = 16_000
 # A look costs as much as two statements; so many frames by estimate make one worth it.
 _LOOK_FRAMES = 64

@@ -32,7 +32,10 @@ class Knobs:
     verify_budget_seconds: float = _knob(0.05, 1e-9, 3600.0, "Lock hold of a cutover for each 100,000 ids.")
     lock_wait_limit_seconds: float = _knob(0.25, 0.001, 60.0, "Throttled from this wait for the write lock on.")
     wal_frames_limit: int = _knob(
-        40_000, 1_000, 100_000_000, "SQLite: throttled from so many frames on that no checkpoint has moved."
+        40_000,
+        1_000,
+        100_000_000,
+        "SQLite: throttled from so many frames on that no checkpoint has moved; up to 16,000 wait for a slow disk.",
     )
     wal_pinned_limit_seconds: float = _knob(
         60.0, 1.0, 86_400.0, "SQLite: throttled when readers have kept over 1,000 frames in the log for so long."

@@ -250,7 +250,7 @@ _BRANCH = (
 )
 _ANOTHER_PROCESS_RECORDS = [
     "INSERT INTO messages (id, created_at, node_metadata, content, role, lion_class)"
-    " VALUES ('m', 1.0, '{}', '{\"text\":\"x\"}', 'user', 3)",
+    " VALUES ('m', 1.0, '{}', '{\"text\": \"x\"}', 'user', 0)",
     "INSERT INTO progression_items VALUES ('p', 0, 'm')",
     "UPDATE progression_storage_state SET next_ordinal = 1",
 ]
@@ -376,7 +376,7 @@ async def test_a_doubt_about_rows_that_cannot_be_read_holds_nobody_up(
     try:
         await put_items_progression(store, "p")
         await put_items_progression(store, "q")
-        damaged = [sql.replace('\'{"text":"x"}\'', "CAST(X'ff22' AS TEXT)") for sql in _ANOTHER_PROCESS_RECORDS]
+        damaged = [sql.replace('\'{"text": "x"}\'', "CAST(X'ff22' AS TEXT)") for sql in _ANOTHER_PROCESS_RECORDS]
         assert OutcomeUnknownError is await _in_doubt(store, monkeypatch, _record(store), path, damaged)
         await append(store, "q", "a")
         monkeypatch.setattr(items_append, "_is_there", _raise)

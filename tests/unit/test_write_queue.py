@@ -344,6 +344,26 @@ async def test_keys_of_a_ticket_that_goes_round_stay_held() -> None:
     assert ["p2", "p3", "p4"] == [value for values in room.writer.batches[1:] for value in values]
 
 
+async def test_a_call_alone_waits_for_one_of_its_key_that_goes_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, parsed = _Room(), asyncio.Event()
+
+    async def learn(need: Any, run: Any) -> None:
+        await parsed.wait()
+
+    monkeypatch.setattr(room.parsed, "learn", learn)
+    answers = iter((NeedsParse("p", "[]"), "first"))
+    first = room.submit(lambda: next(answers), "p")
+    await room.writer.end()
+    second = room.submit("second", "p")
+    await _settle()
+    assert not room.writer.started
+    parsed.set()
+    await eventually(lambda: room.writer.started)
+    await room.writer.end_all()
+    assert ("first", "second") == (await _value(first), await _value(second))
+    assert ["first", "second"] == [value for values in room.writer.batches[1:] for value in values]
+
+
 async def test_a_parse_that_fails_answers_its_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody hangs, and the keys are free again."""
     room = _Room()
@@ -473,6 +493,26 @@ async def test_requests_are_not_starved_by_maintenance() -> None:
         room.submit(f"r{number}")
     await room.writer.end_all()
     assert [["r0"], ["m0"], ["r1", "r2", "r3"], ["m1"], ["m2"]] == room.writer.batches
+
+
+async def test_a_request_alone_takes_a_turn_as_well() -> None:
+    room = _Room(maintenance_after_batches=0, maintenance_after_seconds=0)
+    room.submit_maintenance("m0")
+    await room.writer.end()
+    room.submit("r0")
+    room.submit_maintenance("m1")
+    room.submit("r1")
+    await room.writer.end_all()
+    assert [["m0"], ["r0"], ["m1"], ["r1"]] == room.writer.batches
+
+
+async def test_maintenance_alone_takes_a_turn_as_well() -> None:
+    room = _Room(maintenance_after_batches=0, maintenance_after_seconds=0)
+    room.submit_maintenance("m0")
+    room.submit_maintenance("m1")
+    room.submit("r0")
+    await room.writer.end_all()
+    assert [["m0"], ["r0"], ["m1"]] == room.writer.batches
 
 
 async def test_maintenance_alone_runs_at_once() -> None:

@@ -99,7 +99,7 @@ async def single_against_floor(bench: Bench) -> Row:
                     floor.append(_TALK.branch_progression, f"f{turn:031d}")
 
                 arms = {"lionstate": _appender(state, "x"), "floor": raw}
-                taken = await rounds_of(arms, bench.samples(2_000, 400))
+                taken = await rounds_of(arms, bench.samples(2_000, 400), rounds=3 if bench.quick else 5)
                 row.notes[f"{name}, CPU of one operation, us"] = await _cpu(state, raw)
                 floor.close()
         row.add(name, ratio(taken, "lionstate", "floor", 0.5), limit)
