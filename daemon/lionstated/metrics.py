@@ -19,6 +19,7 @@ from lionstate.errors import BlockedCode, HeldReason
 from lionstate.migration import MigrationStatus, MigrationStep, ScrubSlice, StopReason, ThrottleStatus
 
 from .history import History
+from .lane_histogram import LaneHistogram
 
 __all__ = ["PHASES", "Metrics", "held_of"]
 
@@ -57,6 +58,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.history = History()
         self._operations = frozenset(operations)
+        # Found once: to look one up by its labels costs twice what it costs to count.
+        self._counters: dict[tuple[str, str], Counter] = {}
         # Called on the engine's threads.
         self.on_foreign_commit: list[Callable[[], None]] = []
         # Called on the event loop: progression, generation, what was answered; and the progression.
@@ -108,9 +111,11 @@ class Metrics:
         self.age = gauge("lionstate_write_queue_age_seconds", "Age of the oldest operation that waits.")
         self.waits = histogram("lionstate_write_queue_wait_seconds", "Time an operation waited.")
         self.batches = histogram("lionstate_write_batch_operations", "Operations of a transaction.", _SIZES)
-        self.lock_waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
-        self.lock_holds = histogram("lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES)
-        self.commits = histogram("lionstate_commit_seconds", "Time of COMMIT.")
+        waits = histogram("lionstate_write_lock_wait_seconds", "Time to obtain the write lock.")
+        self.lock_waits = LaneHistogram.of_one(waits, _LANES)
+        holds = histogram("lionstate_write_lock_hold_seconds", "Time the lock was held.", lane=_LANES)
+        self.lock_holds = LaneHistogram.by_label(holds, _LANES)
+        self.commits = LaneHistogram.of_one(histogram("lionstate_commit_seconds", "Time of COMMIT."), _LANES)
         self.pauses = counter("lionstate_write_pause_seconds_total", "Time the lock was left to others.")
         self.foreign = counter("lionstate_foreign_commits_total", "Looks that found commits of others.")
         self.operations = counter(
@@ -282,15 +287,15 @@ class Metrics:
     def lock_wait(self, lane: str, seconds: float) -> None:
         """The write lock was obtained after `seconds` on behalf of `lane`, which the exemplar tells."""
         self.history.lock_wait(seconds)
-        self.lock_waits.observe(seconds, {"lane": _lane(lane)})
+        self.lock_waits.observe(lane, seconds)
 
     def lock_hold(self, lane: str, seconds: float) -> None:
         """The write lock was held for `seconds` on behalf of `lane`."""
-        self.lock_holds.labels(_lane(lane)).observe(seconds, {"lane": _lane(lane)})
+        self.lock_holds.observe(lane, seconds)
 
     def commit(self, lane: str, seconds: float) -> None:
         """COMMIT took `seconds` on behalf of `lane`, which the exemplar tells."""
-        self.commits.observe(seconds, {"lane": _lane(lane)})
+        self.commits.observe(lane, seconds)
 
     def pause(self, seconds: float) -> None:
         """The lock was left to other processes for `seconds`."""
@@ -332,9 +337,15 @@ class Metrics:
 
     def operation(self, name: str, outcome: str, count: int = 1) -> None:
         """So many operations ended; what is not in the closed sets counts as `other`."""
-        self.operations.labels(
-            name if name in self._operations else OTHER, outcome if outcome in _OUTCOMES else OTHER
-        ).inc(count)
+        counter = self._counters.get((name, outcome))
+        if counter is None:
+            is_known = name in self._operations and outcome in _OUTCOMES
+            counter = self.operations.labels(
+                name if name in self._operations else OTHER, outcome if outcome in _OUTCOMES else OTHER
+            )
+            if is_known:
+                self._counters[name, outcome] = counter
+        counter.inc(count)
 
     def foreign_commit(self) -> None:
         """Another process committed since the last look."""
@@ -366,10 +377,6 @@ def held_of(status: MigrationStatus) -> dict[str, int]:
     held = dict(status.held)
     held[HeldReason.OPERATOR] = held.get(HeldReason.OPERATOR, 0) + status.ready.waiting
     return held
-
-
-def _lane(lane: str) -> str:
-    return lane if lane in _LANES else _LANES[0]
 
 
 def _of(count: Callable[[], Connections], state: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ from lionstate.dialects.statement import Row, Statement
 from lionstate.schema.conversation import progressions
 from lionstate.schema.own import progression_items, progression_storage_state
 
-__all__ = ["LOOK", "AppendIntents", "ParentRow", "TriedAppend"]
+__all__ = ["LOOK", "AppendIntents", "ParentRow", "TriedAppend", "look_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,13 @@ LOOK: Final = Statement(
 )
 """What one append has to know, in one row: membership, then of the state row what an append needs, all None without
 one; no row without the progression. For where the transaction is the lock."""
+
+
+def look_at(conn: Connection, pairs: Sequence[tuple[str, str]]) -> list[Row | None]:
+    """What ``LOOK`` finds of each append; None without the progression. Cost: one statement each."""
+    driver, sql = LOOK.on_driver(conn)
+    execute = driver.execute
+    return [execute(sql, (progression, message, progression)).fetchone() for progression, message in pairs]
 
 
 class TriedAppend(NamedTuple):

@@ -18,7 +18,6 @@ ADVANCE: Final = Statement(
     .where(progression_storage_state.c.progression_id == bindparam("pid"))
     .values(next_ordinal=bindparam("following"))
 )
-_ITEMS: Final = ("items", "items")
 
 
 class SqliteAppends:
@@ -27,9 +26,9 @@ class SqliteAppends:
     def try_append(self, conn: Connection, progression_id: str, message_id: str) -> TriedAppend:
         driver, look = LOOK.on_driver(conn)
         row = driver.execute(look, (progression_id, message_id, progression_id)).fetchone()
-        if row is None or row[1:3] != _ITEMS:
+        if row is None or row[1] != "items" or row[2] != "items":
             return TriedAppend(False, looked=(row,))
-        is_member, _, _, generation, ordinal, *_ = row
+        is_member, generation, ordinal = row[0], row[3], row[4]
         if not is_member:
             driver.execute(INSERT_ITEM.text(conn), (progression_id, ordinal, message_id))
             driver.execute(ADVANCE.text(conn), (ordinal + 1, progression_id))

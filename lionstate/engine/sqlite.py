@@ -172,7 +172,7 @@ class SqliteWriter:
 
     def is_open(self) -> bool:
         """Whether a transaction is open: a full disk and RAISE(ROLLBACK) end one without a word."""
-        return bool(self._driver.in_transaction)
+        return self._driver is not None and bool(self._driver.in_transaction)
 
     def before_commit(self, is_there: Look | None = None) -> None:
         """Write the number of the batch, unless its own rows tell as much: the row costs a page of the log."""

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
 from lionstate.dialects import Statement, dialect_of
+from lionstate.dialects.statement import Row
 from lionstate.engine import Reply
 from lionstate.errors import StateError
 from lionstate.progression.collection import check_new_id, is_valid_new_id
-from lionstate.progression.phases import Authority, Phase
-from lionstate.progression.storage_state import (
-    AppendState,
-    LockedForAppend,
-    check_id,
-    lock_for_append,
-    looked_at,
-)
+from lionstate.progression.storage_state import LockedForAppend, check_id, lock_for_append, looked_at
 from lionstate.schema.own import progression_storage_state
 
 __all__ = ["PlainAppends", "append_alone", "plain_appends"]
 
 _state = progression_storage_state.c
+# As phase and as authority.
+_ITEMS: Final = "items"
 _GENERATION: Final = Statement(select(_state.generation).where(_state.progression_id == bindparam("pid")))
-
-
-def _is_plain(state: AppendState | None) -> TypeGuard[AppendState]:
-    return state is not None and state.phase is Phase.ITEMS and state.authority is Authority.ITEMS
 
 
 def _is_there(conn: Connection, *, pair: tuple[str, str], generation: int) -> bool | None:
@@ -41,11 +33,11 @@ def _is_there(conn: Connection, *, pair: tuple[str, str], generation: int) -> bo
 
 
 class PlainAppends(NamedTuple):
-    """Appends to progressions that are all in ``items``: rows to insert, allocators to advance, and states before."""
+    """Appends to progressions that are all in ``items``: rows to insert, allocators to advance, their generations."""
 
     items: list[tuple[str, int, str]]
     following: dict[str, int]
-    states: dict[str, AppendState]
+    generations: dict[str, int]
 
     def write(self, conn: Connection) -> None:
         """Write them. Cost: one insert of all items, one UPDATE of all allocators."""
@@ -56,41 +48,42 @@ class PlainAppends(NamedTuple):
     def are_there(self, conn: Connection) -> bool | None:
         """Whether they stand in the store; None where that cannot be told, or in part."""
         found = {
-            _is_there(conn, pair=(progression, message_id), generation=self.states[progression].generation)
+            _is_there(conn, pair=(progression, message_id), generation=self.generations[progression])
             for progression, _, message_id in self.items
         }
         return found.pop() if len(found) == 1 else None
 
 
-def plain_appends(locked: LockedForAppend, pairs: Sequence[tuple[str, str]]) -> PlainAppends | StateError | None:
+def plain_appends(looked: Sequence[Row | None], pairs: Sequence[tuple[str, str]]) -> PlainAppends | StateError | None:
     """What an ``Appender`` would do with one call whose progressions are all in ``items``, for a third of its cost.
 
+    Args:
+        looked: What ``LOOK`` found of each pair.
     Returns:
-        None where one of them is not, or membership was not looked at; the error that refuses the call.
+        None where one of them is not; the error that refuses the call.
     """
-    if locked.members is None:
-        return None
-    states: dict[str, AppendState] = {}
-    for progression, _, state in locked.parents:
-        if not _is_plain(state):
-            return None
-        states[progression] = state
-    rows: list[tuple[str, int, str]] = []
+    refused: StateError | None = None
+    items: dict[tuple[str, str], int] = {}
     following: dict[str, int] = {}
-    seen = set(locked.members)
-    for pair in pairs:
+    generations: dict[str, int] = {}
+    for pair, row in zip(pairs, looked, strict=True):
+        if row is None:
+            continue
+        if row[1] != _ITEMS or row[2] != _ITEMS:
+            return None
         progression, message_id = pair
-        if pair in seen or progression not in states:
+        generations[progression] = row[3]
+        if row[0] or pair in items:
             continue
         try:
             check_new_id(message_id)
         except StateError as error:
-            return error
-        seen.add(pair)
-        ordinal = following[progression] if progression in following else states[progression].next_ordinal
-        rows.append((progression, ordinal, message_id))
+            refused = refused or error
+        ordinal: int = following[progression] if progression in following else row[4]
+        items[pair] = ordinal
         following[progression] = ordinal + 1
-    return PlainAppends(rows, following, states)
+    rows = [(progression, ordinal, message_id) for (progression, message_id), ordinal in items.items()]
+    return refused or PlainAppends(rows, following, generations)
 
 
 def append_alone(conn: Connection, pair: tuple[str, str]) -> Reply | LockedForAppend | None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection, bindparam, select, update
 
 from lionstate.dialects import Statement, dialect_of
-from lionstate.dialects.appends import LOOK, ParentRow
+from lionstate.dialects.appends import ParentRow, look_at
 from lionstate.dialects.statement import Row, compiled_once
 from lionstate.errors import BlockedCode, InvalidInputError
 from lionstate.progression.collection import text_fault
@@ -28,7 +28,7 @@ __all__ = [
     "insert_state",
     "lock_for_append",
     "lock_many",
-    "look_at",
+    "look_for_append",
     "looked_at",
     "record_orphans",
     "update_state",
@@ -190,21 +190,28 @@ def lock_for_append(
     Cost: as ``lock_many``; on SQLite, for up to four pairs, one statement each that looks for it among the items as
     well: a live message has two.
     """
-    if len(pairs) <= _FEW and not dialect_of(conn).capabilities.concurrent_writers:
-        _usable(pid for pid, _ in pairs)
-        if all(text_fault(mid) is None for _, mid in pairs):
-            return looked_at((pair, look_at(conn, pair)) for pair in pairs)
+    looked = look_for_append(conn, pairs)
+    if looked is not None:
+        return looked_at(zip(pairs, looked, strict=True))
     return LockedForAppend(_lock(conn, sorted({pid for pid, _ in pairs}), _FOR_APPEND, parents), None)
 
 
-def look_at(conn: Connection, pair: tuple[str, str]) -> Row | None:
-    """What ``LOOK`` finds of one append; None without a progression. Cost: one statement."""
-    rows = LOOK.rows(conn, {"pid": pair[0], "mid": pair[1]})
-    return rows[0] if rows else None
+def look_for_append(conn: Connection, pairs: Sequence[tuple[str, str]]) -> list[Row | None] | None:
+    """What ``LOOK`` finds of a few appends where the transaction is the lock; None where that is not the way to look.
+
+    Cost: one statement each.
+    """
+    if len(pairs) > _FEW or dialect_of(conn).capabilities.concurrent_writers:
+        return None
+    for progression, message_id in pairs:
+        check_id(progression)
+        if text_fault(message_id) is not None:
+            return None
+    return look_at(conn, pairs)
 
 
 def looked_at(rows: Iterable[tuple[tuple[str, str], Row | None]]) -> LockedForAppend:
-    """What ``look_at`` found of some pairs."""
+    """What ``LOOK`` found of some pairs."""
     parents: dict[str, tuple[str, int | None, AppendState | None]] = {}
     members = set()
     for pair, row in rows:

@@ -20,7 +20,7 @@ from lionstate.errors import InvalidInputError, StateError
 from lionstate.progression.append import Appender, with_effects
 from lionstate.progression.items_append import PlainAppends, plain_appends
 from lionstate.progression.parsed import Later, NeedsParse, ParsedValues
-from lionstate.progression.storage_state import lock_for_append
+from lionstate.progression.storage_state import LockedForAppend, look_for_append, looked_at
 from lionstate.records.message_types import UNKNOWN_CLASS, class_ids
 from lionstate.records.messages import MessageRow, checked_message
 from lionstate.records.values import check_text, finite_number
@@ -162,11 +162,14 @@ def record(conn: Connection, recordings: Sequence[Recording], parsed: ParsedValu
     prepared statements), plus one per JSON or dual progression.
     """
     pairs = [pair for recording in recordings for pair in recording.pairs()]
-    locked = lock_for_append(conn, pairs) if pairs else None
-    if locked is not None and len(recordings) == 1 and (plain := plain_appends(locked, pairs)) is not None:
-        if isinstance(plain, StateError):
-            return [Refused(plain)]
-        return [_record_plain(conn, recordings[0], plain, parsed)]
+    locked: LockedForAppend | None = None
+    if pairs and len(recordings) == 1 and (looked := look_for_append(conn, pairs)) is not None:
+        plain = plain_appends(looked, pairs)
+        if plain is not None:
+            if isinstance(plain, StateError):
+                return [Refused(plain)]
+            return [_record_plain(conn, recordings[0], plain, parsed)]
+        locked = looked_at(zip(pairs, looked, strict=True))
     appender = Appender(conn, pairs, parsed, locked) if pairs else None
     rows = _Rows(time.time())
     results: list[Any] = []

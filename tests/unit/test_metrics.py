@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lionstate.migration import SignalStatus, ThrottleStatus
+from lionstated.lane_histogram import LaneHistogram
 from lionstated.metrics import Metrics
 
 
@@ -109,3 +111,22 @@ def test_a_signal_that_is_unread_or_old_is_nan() -> None:
     assert math.isnan(told("value", "wal_frames"))
     metrics.is_stale = lambda: True
     assert math.isnan(told("value", "queue_depth"))
+
+
+def test_exemplars_are_of_what_is_slow_and_of_one_a_second() -> None:
+    """To make one of each observation took twice as long as all else that is noted of a transaction."""
+    now, seen = [0.0], []
+    histogram = SimpleNamespace(observe=lambda *given: seen.append(given))
+    lanes = LaneHistogram(dict.fromkeys(("request", "maintenance"), histogram), clock=lambda: now[0])  # type: ignore[arg-type]
+    for at, lane, seconds in (
+        (0.0, "request", 0.001),
+        (0.5, "request", 0.001),
+        (0.6, "maintenance", 0.001),
+        (0.7, "request", 0.006),
+        (1.6, "made up", 0.001),
+        (1.8, "request", 0.001),
+    ):
+        now[0] = at
+        lanes.observe(lane, seconds)
+    lane_of = [given[1]["lane"] if len(given) > 1 else None for given in seen]
+    assert ["request", None, "maintenance", "request", None, "request"] == lane_of
