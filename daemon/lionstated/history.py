@@ -52,7 +52,8 @@ class History:
         with self._lock:
             self._turn()
             self._waits[math.ceil(math.log(max(seconds, _SHORTEST_SECONDS) / _SHORTEST_SECONDS) / _STEP)] += 1
-            self._longest = max(self._longest, seconds)
+            if seconds > self._longest:
+                self._longest = seconds
 
     def wal(self, frames: int) -> None:
         """So many frames of the log were not moved by a checkpoint yet."""
@@ -73,6 +74,8 @@ class History:
     def _turn(self) -> None:
         """Close the slots that are over; those in which nobody looked at the log have what was there before."""
         now = self._number_now()
+        if now == self._number:
+            return
         for _ in range(min(now - self._number, SLOTS)):
             self._done.append(self._slot())
             self._waits.clear()

@@ -78,6 +78,8 @@ def encode_result(obj: object) -> bytes:
     Raises:
         InvalidInputError: An unsupported type: no result has one.
     """
+    if obj is None:
+        return b"null"
     try:
         text = _encoder.encode(obj)
         if b"null" not in text or _is_finite(obj):

@@ -47,7 +47,7 @@ async def single_message(bench: Bench) -> Row:
             for kind, limit in (("append_to_progression", None), ("record_message", 1.5)):
                 with available(row, f"{synchronous}, {kind}"):
                     arms = {name: _caller(client, kind, name) for name, client in clients.items()}
-                    taken = await rounds_of(arms, bench.samples(600, 120))
+                    taken = await rounds_of(arms, bench.samples(600, 120), rounds=3 if bench.quick else 5)
                     row.add(f"{synchronous}: {kind}", ratio(taken, "lionstated", "floor", 0.5), limit)
                     tell(row, f"{synchronous}, {kind}", taken)
     return row
