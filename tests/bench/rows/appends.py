@@ -6,10 +6,11 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 from lionstate import StateClient
-from tests.bench.context import Bench, available, one_core
+from tests.bench.context import Bench, available, grown_log, one_core
 from tests.bench.floor import PostgresqlFloor, SqliteFloor
 from tests.bench.measure import Samples, interleave, milliseconds, percentile, ratio
 from tests.bench.report import Row
@@ -61,6 +62,9 @@ async def flat_rounds(
             else:
                 state = await stack.enter_async_context(bench.state(target, "FULL"))
             arms[f"{size}"] = _appender(state, f"x{size}")
+            if isinstance(target, Path):
+                # Or what is measured is which of the two was checkpointed first, and writes over old frames.
+                grown_log(target)
         return await rounds_of(arms, samples, rounds)
 
 
