@@ -113,6 +113,8 @@ class Copying(Stages):
             self._governor.learn(self._governor.chunks, stage.count, self._controls.knobs)
             self._memory.note_mark(pid, Mark(stage.mark, stage.transactions))
             cursor += stage.count
+        # All of them are rows now, and the proof reads the value anew.
+        self._memory.sources.forget(pid)
         return Turn.AGAIN
 
     def _next_chunk(self, ids: Sequence[str], cursor: int, stop: int) -> tuple[list[str], int, StopReason | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -99,12 +99,17 @@ async def judge(value: object) -> Verdict:
     return await run_pure(strict_verdict, value, size_of(value))
 
 
+async def second_digest(value: object) -> str | None:
+    """The digest of what the second decoder reads from a value; None: that it may not be migrated."""
+    return await run_pure(digest_again, value, size_of(value))
+
+
 async def decoders_agree(value: object, digest: str | None) -> bool:
     """Whether the second decoder reads from a value what the strict one did; None: that it may not be migrated.
 
     Where they disagree one of them is wrong, and what it read must not become the authority: `malformed_json`.
     """
-    return await run_pure(digest_again, value, size_of(value)) == digest
+    return await second_digest(value) == digest
 
 
 async def judged_of(progression_id: str, found: ParentValue, generation: int | None) -> Judged:
@@ -227,7 +232,8 @@ class Prover:
         """Read through ``store``."""
         self._store = store
         self._walks: OrderedDict[str, _Walk] = OrderedDict()
-        self._last: tuple[Judged, Digest] | None = None
+        # What the last text held, its digest, and that of the second decoder.
+        self._last: tuple[Judged, Digest, str | None] | None = None
 
     def forget(self, progression_id: str) -> None:
         """Drop what is remembered of one progression, and the last text."""
@@ -258,31 +264,42 @@ class Prover:
         Contract: ADR-0117 D3; design decisions 5, 7.
         """
         facts: Facts = await self._store.read(bound(read_facts, progression_id))
+        facts = self._with_last_text(facts)
         state = facts.state
         if facts.found is None or state is None or state.phase not in (Phase.DUAL, Phase.BLOCKED):
             return None
         return await self.prove_facts(facts, facts.found, state, give_up=give_up, keep=keep)
+
+    def _with_last_text(self, facts: Facts) -> Facts:
+        """The same facts with the last text in place of one that is equal: one of them is enough to keep."""
+        found, last = facts.found, self._last
+        if found is None or last is None or type(last[0].value) is not type(found.value):
+            return facts
+        return replace(facts, found=replace(found, value=last[0].value)) if last[0].value == found.value else facts
 
     async def prove_facts(
         self, facts: Facts, found: ParentValue, state: StorageState, *, give_up: float | None, keep: bool
     ) -> Proof | None:
         """As `prove`, for a snapshot that has been taken: ``found`` and ``state`` are those of ``facts``."""
         progression_id, value = state.progression_id, found.value
-        last = self._last
+        last, source = self._last, None
         if last is not None and type(last[0].value) is type(value) and last[0].value == value:
-            kept = last[0]
+            kept, source, second = last
             judged = Judged(
                 progression_id, value, found.version, found.seal, state.generation, kept.verdict, kept.known
             )
         else:
-            last = None
+            self._last = None
+            # First, while nothing else of a large value is held: a child that decodes one needs twice its size.
+            second = await second_digest(value)
             judged = await judged_of(progression_id, found, state.generation)
         verdict = judged.verdict
         code = verdict.code_for(self._store.dialect.capabilities.max_migratable_id_bytes)
         if code is not None:
             return Proof(judged, facts, state, code, verdict.count, None, Digest(), None)
-        source = last[1] if last else await in_thread(_digest, verdict.ids, size_of(value))
-        self._last = (judged, source)
+        if source is None:
+            source = await in_thread(_digest, verdict.ids, size_of(value))
+        self._last = (judged, source, second)
         walk = self._walk(progression_id, state.generation, keep=keep)
         if not await self._read_rows(walk, progression_id, state, verdict.ids, give_up):
             return None
@@ -296,7 +313,8 @@ class Prover:
             items_digest=walk.digest.hexdigest(),
         )
         in_rows = code is not None and verdict.count == state.next_ordinal
-        if code is None and not await decoders_agree(value, source.hexdigest()):
+        if code is None and second != source.hexdigest():
+            # One of the decoders is wrong, and what it read must not become the authority.
             code = BlockedCode.MALFORMED_JSON
         first = walk.first_difference
         if first is None and verdict.count != walk.next:

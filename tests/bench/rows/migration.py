@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ __all__ = ["appends_meanwhile", "lock_holds", "memory", "one_round"]
 
 _BIG = Conversation.named("big")
 _RATE = 200.0
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _OTHERS = 50
 _ROUNDS = 3
 # One round in which the disk stalls, while it is idle or not, must not decide.
@@ -152,8 +155,44 @@ def _legacy_append(path: Path) -> float:
     return percentile(taken[3:], 0.5)
 
 
+class _Memory:
+    """The resident memory of a process and all that it has started, looked at every few milliseconds."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.idle = self.peak = self._now()
+
+    def _now(self) -> int:
+        return sum(_resident(pid) for pid in (self._pid, *_descendants(self._pid)))
+
+    async def watch(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self.peak = max(self.peak, self._now())
+            await asyncio.sleep(0.01)
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    # A process, and a thread of it, may be gone by now.
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    return 0
+
+
 async def memory(bench: Bench) -> Row:
-    """Row 13: in a process of its own; children that parse large values count too."""
+    """Row 13: in a process of its own; children that parse large values count as long as they live.
+
+    The peak is that of the sum, looked at a hundred times a second, and no less than that of the process alone.
+    """
     row = Row(13, f"a {bench.million:,}-id progression migrated: peak memory above idle")
     with available(row, "migration"):
         path = await bench.sqlite(History({"a": bench.million}, phase="json"))
@@ -161,10 +200,13 @@ async def memory(bench: Bench) -> Row:
             await worker.call("open", target=str(path), synchronous="FULL")
             if not await worker.call("supports", method="migration"):
                 raise NotAvailableError("no migration service yet")
+            resident = _Memory(worker.pid)
+            watching = asyncio.create_task(resident.watch())
             found = await worker.call("migrate")
+            watching.cancel()
             await worker.call("close")
-        peak = (found["above_idle"] + found["largest_child"]) / 2**20
-        row.add("sqlite: MiB, process and its largest child", peak, 400.0, unit="MiB")
+        peak = max(resident.peak - resident.idle, found["above_idle"]) / 2**20
+        row.add("sqlite: MiB, process and its children", peak, 400.0, unit="MiB")
         done = float(found["phase"] == "items")
         row.add("completed under default caps", done, 1.0, at_least=True, unit="")
         row.notes["run"] = found

@@ -22,8 +22,8 @@ _ROUNDS = 3
 # Where every arm is fast a p50 takes many more samples, and rounds, until it stands still: short ones, because a shared
 # machine is fast and slow for tenths of a second at a time, and the arms of a round should meet the same of it.
 _FAST_NS = 10_000_000
-_FAST_ROUNDS = 25
-_SLICE_NS = 20_000_000
+_FAST_ROUNDS = 15
+_SLICE_NS = 30_000_000
 # No two measures of a run share a number: an id that is there already is not appended again.
 _NUMBERS = itertools.count()
 
